@@ -5,6 +5,7 @@ files for `read_lines`. An error is one line with the file, the key, the expecte
 does not declare are ignored, except in a `msgspec.Struct` that forbids unknown fields.
 """
 
+import operator
 import os
 import re
 import reprlib
@@ -178,7 +179,7 @@ def _describe_error(found: msgspec.ValidationError, seen: Any, kind: Any, at: st
     declared: Any = msgspec.inspect.type_info(kind)
     for key, number in _STEPS.findall(place):
         if number == "..." and isinstance(seen, dict):
-            number = _key_of(seen, what)
+            number = _key_of(seen, what, _type_in(declared, key))
             place = place.replace("[...]", f".{number}", 1)
         seen, declared = _value_in(seen, key or number), _type_in(declared, key)
     described = _translate_expectation(what, declared)
@@ -214,10 +215,25 @@ def _translate_expectation(what: str, declared: Any) -> str:
     return said[0].lower() + said[1:]
 
 
-def _key_of(table: dict[str, Any], what: str) -> str:
-    """Return the key of the first value whose type msgspec reported, because msgspec does not name keys of mappings."""
-    got = what.rpartition(", got ")[2].strip("`")
-    return next((key for key, value in table.items() if isinstance(value, _KINDS.get(got, object))), "...")
+def _key_of(table: dict[str, Any], what: str, declared: Any) -> str:
+    """Return the key of the first value that msgspec can have meant, because msgspec does not name keys of mappings.
+
+    That is one of the type that it saw, or if it saw a good type, one beyond the bounds of the *declared* values.
+    """
+    _, saw, got = what.rpartition(", got ")
+    if saw:
+        kinds = _KINDS.get(got.strip("`"), object)
+        return next((key for key, value in table.items() if isinstance(value, kinds)), "...")
+    bounds = {name: getattr(declared, name, None) for name in ("ge", "gt", "le", "lt")}
+    return next(
+        (
+            key
+            for key, value in table.items()
+            if isinstance(value, int | float)
+            and any(bound is not None and not getattr(operator, name)(value, bound) for name, bound in bounds.items())
+        ),
+        next(iter(table), "..."),
+    )
 
 
 def _value_in(document: Any, step: str) -> Any:

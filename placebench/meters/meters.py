@@ -30,6 +30,8 @@ class Backends:
     """CPU seconds so far, by process id."""
     sessions: int | None = None
     """Sessions begun so far, including this reading's; None before PostgreSQL 15, which counts them late or never."""
+    server_pid: int | None = None
+    """The process that starts all backends, and that has the CPU of those that ended; None for other databases."""
 
     def unchanged_since(self, before: Self) -> bool:
         """Return whether the same processes worked throughout, and no other session came and went."""
@@ -72,11 +74,14 @@ def inspect_backends(database_url: str) -> Backends | str:
         return "the database is on another machine"
     with open_connection(database_url) as connection:
         found = connection.execute(text(_BACKENDS), {"ours": APPLICATION_NAME}).one()
+        server_pid = _parent(found.own)
     io_workers = [pid for pid in found.io_workers if b"io worker" in _command_line(pid)]
     pids = [*found.clients, *io_workers]
     if not all(is_postgresql(pid) for pid in pids):
         return "the database is in a container of its own, whose processes are not to be seen from here"
-    return _why_incomplete(found, io_workers) or Backends(read_cpu_by_pid(pids), found.sessions)
+    return _why_incomplete(found, io_workers) or Backends(
+        read_cpu_by_pid(pids), found.sessions, server_pid if server_pid and is_postgresql(server_pid) else None
+    )
 
 
 def _inspect_mariadb(database_url: str) -> Backends | str:
@@ -102,6 +107,7 @@ def read_backends(database_url: str) -> Backends | None:
 _BACKENDS = """
 SELECT current_setting('max_parallel_workers_per_gather')::int AS parallel_workers,
        coalesce(current_setting('io_method', true), 'sync') AS io_method,
+       pg_backend_pid() AS own,
        ARRAY(SELECT pid FROM pg_stat_activity
              WHERE datid IS NULL AND coalesce(backend_type, 'io worker') = 'io worker') AS io_workers,
        ARRAY(SELECT pid FROM pg_stat_activity WHERE datname = current_database()
@@ -130,6 +136,13 @@ def _why_incomplete(found: Row[Any], io_workers: list[int]) -> str:
 def is_postgresql(pid: int) -> bool:
     """Return whether *pid* is a PostgreSQL process; the pids of a container's server may be others' here."""
     return b"postgres" in _command_line(pid)
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        return int((_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 def _command_line(pid: int) -> bytes:

@@ -60,6 +60,18 @@ def read_ended_cpu_s(pid: int, proc: Path = _PROC) -> float:
     return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
 
+def read_family_cpu_s(pid: int, proc: Path = _PROC) -> float | None:
+    """Return the CPU seconds so far of a process and all its children, those that have ended in steps of 10 ms.
+
+    None if the process is gone, or if the kernel does not list its children.
+    """
+    try:
+        children = (proc / str(pid) / "task" / str(pid) / "children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return read_cpu_s(pid) + sum(read_cpu_s(int(each)) for each in children) + read_ended_cpu_s(pid, proc)
+
+
 def read_pss_bytes(pids: Iterable[int], proc: Path = _PROC) -> int | None:
     """Return the processes' total proportional set size, but with the files that they map counted whole and once.
 

@@ -41,6 +41,7 @@ def conclusion(figures: Figures, checks: Sequence[Check] = ()) -> str:
             *_responses(figures),
             *effects.status_sentences(figures.run.head),
             *effects.unknown_cpu(figures),
+            *effects.reconnecting(figures),
             *_result(figures, checks),
         ]
     )

@@ -251,6 +251,16 @@ def unknown_cpu(figures: Figures) -> list[str]:
     return [f"Server CPU of {join_and(unknown)} was not measured: {why}. A pool keeps them, or CONN_MAX_AGE of Django."]
 
 
+def reconnecting(figures: Figures) -> list[str]:
+    """Return a sentence on variants whose connections to the database came and went, which widens their server CPU."""
+    timed = [block for blocks in valid_replicates(figures.run.blocks).values() for block in blocks]
+    names = list(dict.fromkeys(each.variant for each in timed if each.cpu_s and each.counters.get("reconnected")))
+    if not names:
+        return []
+    covered = "server CPU is that of the service and of all processes of PostgreSQL, whoever else uses it"
+    return [f"Connections of {join_and(names)} came and went: {covered}."]
+
+
 def failed_parts(head: RunHead) -> list[str]:
     """Return a sentence for each part of the run that failed, without secrets: 'The profile of tuned failed: …'."""
     return [f"{_part(each)} failed: {masked(each.reason)}" for each in head.failed_parts if not each.made_again]

@@ -102,7 +102,12 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
         status=head.status,
         headline=effects.headline(figures),
         document={**run_document(figures, results), "conclusion": concluded},
-        notices=[*effects.status_sentences(head), *effects.unknown_cpu(figures), *effects.failed_parts(head)],
+        notices=[
+            *effects.status_sentences(head),
+            *effects.unknown_cpu(figures),
+            *effects.reconnecting(figures),
+            *effects.failed_parts(head),
+        ],
         summary=[*checked, *effects.summary_sentences(figures), *keep_sentence(results)],
         figures=_summary_figures(figures),
         figures_of=(figures.short_name(compared[0]), figures.short_name(compared[1])) if compared else None,

@@ -319,6 +319,46 @@ def plan_of_two(folder: Path) -> Path:
     return path
 
 
+CONNECTS = """
+import os
+from sqlalchemy import NullPool, QueuePool, create_engine, text
+
+engine = create_engine(os.environ["DATABASE_URL"], poolclass=NullPool if os.environ["POOL"] == "none" else QueuePool)
+
+
+def application(environ, start_response):
+    with engine.connect() as connection:
+        total = connection.scalar(text("SELECT sum(i) FROM generate_series(1, 300000) AS i"))
+    body = str(total).encode()
+    start_response("200 OK", [("Content-Length", str(len(body)))])
+    return [body]
+"""
+
+
+def test_the_cpu_of_connections_that_come_and_go_is_measured(server: Server, tmp_path: Path) -> None:
+    """A variant that connects anew for each request has the CPU of its ended backends; all say what it contains."""
+    (tmp_path / "connects.py").write_text(CONNECTS)
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        "".join(
+            f"[variants.{pool}]\napp = 'connects:application'\nenv = {{POOL = '{pool}'}}\n" for pool in ("one", "none")
+        )
+    )
+    folder = tmp_path / "run"
+    with _compare(server, folder, "--plan", str(plan), "--request", "/", "-n", "2") as process:
+        process.wait(timeout=120)
+    run = results.load(folder)
+    cpu_s = {
+        pool: [each.cpu_s / each.requests for each in run.blocks if each.variant == pool and each.cpu_s is not None]
+        for pool in ("one", "none")
+    }
+
+    assert {pool: len(found) for pool, found in cpu_s.items()} == {"one": 4, "none": 4}
+    # The statement takes PostgreSQL some 20 ms, which a pool's backend and one of a single request both use.
+    assert sum(cpu_s["none"]) > 0.8 * sum(cpu_s["one"])
+    assert "Connections of none came and went: server CPU is that of the service" in text_of(run)
+
+
 def _compare(server: Server, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "placebench", "compare", "--server", server.url, "--trees", "1", "--rounds", "1"]
     return subprocess.Popen(

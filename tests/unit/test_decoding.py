@@ -1,5 +1,6 @@
 """Files are read by the types that they are declared with."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
@@ -8,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import Meta, Struct
 
-from placebench.decoding import append_lines, check, read_json, read_lines, read_toml
+from placebench.decoding import Amount, append_lines, check, read_json, read_lines, read_toml
 from placebench.errors import RunFolderError
 
 
@@ -70,6 +71,20 @@ def test_what_does_not_fit_is_told_by_place_expected_and_seen(tmp_path: Path, co
 
     assert str(raised.value).startswith(f"{path}: {told}")
     assert len(str(raised.value).removeprefix(str(path))) < 160
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"a": 1, "b": -0.5}, "b: expected a number >= 0.0, saw -0.5"),
+        ({"a": 2, "b": 1e16}, "b: expected a number <= "),
+        ({"a": 1.0, "b": "1"}, "b: expected a number, saw '1'"),
+    ],
+)
+def test_of_a_mapping_the_key_that_does_not_fit_is_named(values: dict[str, Any], told: str) -> None:
+    """Also where a value has the right type and is too small or too large; msgspec itself names no key."""
+    with pytest.raises(RunFolderError, match=re.escape(told)):
+        check(values, dict[str, Amount], "blocks.jsonl", error=RunFolderError)
 
 
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:

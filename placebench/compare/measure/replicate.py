@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
+from typing import NamedTuple
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -35,7 +36,14 @@ from placebench.errors import DatabaseError, LoadError, ServerError
 from placebench.loadgen.options import arrivals
 from placebench.loadgen.samples import MISSED_AFTER_S
 from placebench.meters.meters import Backends, read_backends
-from placebench.meters.processes import cpu_between, read_cpu_by_pid, read_ended_cpu_s, read_pss_bytes, read_tree_cpu_s
+from placebench.meters.processes import (
+    cpu_between,
+    read_cpu_by_pid,
+    read_ended_cpu_s,
+    read_family_cpu_s,
+    read_pss_bytes,
+    read_tree_cpu_s,
+)
 from placebench.meters.table_contents import TableContents, read_tables
 from placebench.runtime.application_servers import serve
 from placebench.runtime.running_server import RunningServer
@@ -270,13 +278,10 @@ def _run_blocks(
         for served in started.values():
             served.server.check()
             served.end_block()
-        with_changed_backends = {name for name, served in started.items() if not served.kept_its_backends()}
-        after = {name: iter(served.after_s) for name, served in started.items()}
+        reconnecting = {name for name, served in started.items() if not served.kept_its_backends()}
+        used = {name: zip(served.in_s, served.after_s, strict=True) for name, served in started.items()}
         for place, block in enumerate(made[first:], first):
-            # A block is charged the CPU that its service takes between its responses and the variant's next block.
-            after_s = next(after[block.variant])
-            cpu_s = None if block.cpu_s is None or block.variant in with_changed_backends else block.cpu_s + after_s
-            made[place] = replace(block, cpu_s=cpu_s, counters={**block.counters, "after_cpu_s": after_s})
+            made[place] = _with_cpu(block, *next(used[block.variant]), reconnecting)
 
 
 def _wait_until_idle(served: Collection["_RunningVariant"]) -> None:
@@ -306,12 +311,14 @@ class _RunningVariant:
         self.cycles_a_block = 1
         self._warm_ups: list[Driven] = []
         """What the warm-up's requests returned, until the next block counts their failures."""
-        self.after_s: list[float] = []
-        """CPU seconds used after each block, until the next one began."""
+        self.in_s: list[_Used] = []
+        """CPU used in each block."""
+        self.after_s: list[_Used] = []
+        """CPU used after each block, until the next one began."""
         self._backends: Backends | None = None
-        self._ended: tuple[float, dict[int, float]] | None = None
+        self._ended: _CpuReading | None = None
         """CPU readings at the end of the last block; None after `end_block`."""
-        self._start_cpu_s = self._cpu()[0]
+        self._start_cpu_s = self._cpu().processes_s
 
     @classmethod
     @contextmanager
@@ -365,6 +372,7 @@ class _RunningVariant:
         due_s = list(islice(arrivals(self._rate, seed), requests)) if self._rate else []
         seen = client.drive(self.server.url, self._workload, times=self.cycles_a_block, users=self._users, due_s=due_s)
         self._ended = after = self._cpu()
+        self.in_s.append(_used(before, after))
         missing = max(0, requests - len(seen.wall_s))
         elapsed_s = seen.elapsed_s if self._users > 1 else sum(seen.wall_s)
         problem = block_problem(seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=elapsed_s, missing=missing)
@@ -382,30 +390,31 @@ class _RunningVariant:
             requests=len(seen.wall_s),
             cycle=1 if self._users > 1 else seen.cycle,  # several users end their requests in any order
             wall_s=seen.wall_s,
-            cpu_s=None if self._backends is None else _spent(before, after),
+            cpu_s=None if self._backends is None else self.in_s[-1].with_backends_s,
             counters=counters,
             invalid=problem and f"{self._name}: {problem}",
             responses=seen.responses,
             error_responses=seen.error_responses,
         )
 
-    def end_block(self) -> tuple[float, dict[int, float]]:
+    def end_block(self) -> "_CpuReading":
         """Record the CPU that the service used since its last block ended; return its total CPU so far."""
         now = self._cpu()
         if self._ended is not None:
-            self.after_s.append(_spent(self._ended, now))
+            self.after_s.append(_used(self._ended, now))
             self._ended = None
         return now
 
     def spent_since_block(self) -> float:
         """Return the CPU seconds used since the last block ended."""
-        return 0.0 if self._ended is None else _spent(self._ended, self._cpu())
+        used = None if self._ended is None else _used(self._ended, self._cpu())
+        return 0.0 if used is None else max(used.with_backends_s, used.with_server_s or 0.0)
 
     def kept_its_backends(self) -> bool:
-        """Return whether the same backends served the database throughout, so that their CPU is known.
+        """Return whether the same backends served the database throughout, so that their own CPU is all of it.
 
-        CPU of a backend that started or ended in between is not measured. A variant that reconnects for each request
-        has no backend while it is idle, and PostgreSQL before 15 has no count of its sessions.
+        A variant that reconnects for each request has no backend while it is idle, and PostgreSQL before 15 has no
+        count of its sessions.
         """
         now = None if self._backends is None else read_backends(self._database_url)
         if self._backends is None or now is None or not now.unchanged_since(self._backends):
@@ -427,15 +436,57 @@ class _RunningVariant:
             counters["elapsed_s"] = seen.elapsed_s
         return counters if memory is None else {**counters, "pss_bytes": memory}
 
-    def _cpu(self) -> tuple[float, dict[int, float]]:
-        """Return the CPU seconds so far: of all the service's processes, and of each backend of its database."""
-        backends = read_cpu_by_pid(self._backends.cpu_s if self._backends else ())
-        return read_tree_cpu_s(self.server.pids()) + read_ended_cpu_s(self.server.guard_pid), backends
+    def _cpu(self) -> "_CpuReading":
+        processes_s = read_tree_cpu_s(self.server.pids()) + read_ended_cpu_s(self.server.guard_pid)
+        if self._backends is None:
+            return _CpuReading(processes_s, {}, None)
+        server_pid = self._backends.server_pid
+        server_s = None if server_pid is None else read_family_cpu_s(server_pid)
+        return _CpuReading(processes_s, read_cpu_by_pid(self._backends.cpu_s), server_s)
 
 
-def _spent(before: tuple[float, dict[int, float]], after: tuple[float, dict[int, float]]) -> float:
-    """Return the CPU seconds between two readings, of the process tree and the backends together."""
-    return max(0.0, after[0] - before[0]) + cpu_between(before[1], after[1])
+class _CpuReading(NamedTuple):
+    """CPU seconds so far: of the service's processes, of each of its backends, and of the whole PostgreSQL server."""
+
+    processes_s: float
+    backends_s: dict[int, float]
+    server_s: float | None
+
+
+class _Used(NamedTuple):
+    """CPU seconds between two readings: of the service with its backends, and of the service with the whole server."""
+
+    with_backends_s: float
+    with_server_s: float | None
+
+
+def _used(before: _CpuReading, after: _CpuReading) -> _Used:
+    processes_s = max(0.0, after.processes_s - before.processes_s)
+    with_server_s = None
+    if before.server_s is not None and after.server_s is not None:
+        # A backend that ends is missing until the server has noticed: the next reading has its time.
+        with_server_s = processes_s + max(0.0, after.server_s - before.server_s)
+    return _Used(processes_s + max(0.0, cpu_between(before.backends_s, after.backends_s)), with_server_s)
+
+
+def _with_cpu(block: Block, inside: _Used, after: _Used, reconnecting: Collection[str]) -> Block:
+    """Return the block with its CPU: that in it, and that of its service until the variant's next block.
+
+    Where connections of a variant came and went (*reconnecting*), the CPU of ended backends is known of the whole
+    server alone, so all variants are charged the server's CPU, in whose blocks no other variant works. It is unknown
+    for the variant that reconnects if the server's cannot be read.
+    """
+    cpu_s, after_s = inside.with_backends_s, after.with_backends_s
+    is_known = True
+    if reconnecting:
+        if inside.with_server_s is not None and after.with_server_s is not None:
+            cpu_s, after_s = inside.with_server_s, after.with_server_s
+        else:
+            is_known = block.variant not in reconnecting
+    counters = {**block.counters, "after_cpu_s": after_s}
+    if block.variant in reconnecting:
+        counters["reconnected"] = 1.0
+    return replace(block, cpu_s=cpu_s + after_s if is_known and block.cpu_s is not None else None, counters=counters)
 
 
 def _has_round_trips(wire: Path) -> bool:

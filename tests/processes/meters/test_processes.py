@@ -74,6 +74,27 @@ def test_a_process_that_is_gone_took_nothing() -> None:
     assert processes.read_cpu_s(child.pid) == 0.0
 
 
+WITH_CHILDREN = """
+import subprocess, sys
+burn = "import time\\nwhile time.process_time() < 0.2: pass\\n"
+subprocess.run([sys.executable, "-c", burn])
+living = subprocess.Popen([sys.executable, "-c", burn + "print(flush=True)\\ninput()"], stdin=-1, stdout=-1)
+living.stdout.readline()
+print("burnt", flush=True)
+input()
+"""
+
+
+def test_the_cpu_of_a_family_contains_children_that_live_and_that_ended() -> None:
+    """0.2 s of each, where the process itself took less; nobody knows the family of a process that is gone."""
+    with burnt(WITH_CHILDREN) as pid:
+        own, family = processes.read_cpu_s(pid), processes.read_family_cpu_s(pid)
+
+    assert family is not None
+    assert family - own >= 0.4 - 0.01  # what ended is counted in steps of 10 ms
+    assert processes.read_family_cpu_s(pid) is None
+
+
 def test_spent_is_the_difference_and_newcomers_count_whole() -> None:
     """1.5 - 1.0 of the one that stayed, 0.25 of the one that came; the one that left is not there to read."""
     assert processes.cpu_between({1: 1.0, 2: 4.0}, {1: 1.5, 3: 0.25}) == 0.75
