@@ -1,6 +1,8 @@
 """`placebench compare --control`: a slow-down that the run injects itself is found, or no gate on a time passes."""
 
 import json
+import sqlite3
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,8 @@ import pytest
 from placebench import results
 from placebench.cli import main
 from placebench.compare import compare_run
+from placebench.compare.what.variants import Variant, wrapped
+from placebench.runtime.application_servers import serve
 
 APP = """
 import os
@@ -125,3 +129,29 @@ def test_a_command_cannot_be_slowed_down(tmp_path: Path, capsys: pytest.CaptureF
 
     assert 2 == code
     assert "--control slows the application of one down, and a command serves it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("server", "app"),
+    [
+        ("uwsgi", "wsgi"),
+        ("gunicorn", "wsgi"),
+        ("granian", "wsgi"),
+        ("hypercorn", "wsgi"),
+        ("uvicorn", "make_asgi()"),
+        ("granian", "asgi"),
+        ("hypercorn", "asgi"),
+        ("gunicorn", "asgi"),
+    ],
+)
+def test_each_server_serves_the_slowed_application(tmp_path: Path, server: str, app: str) -> None:
+    """The response is the application's own, under each server that a variant may have."""
+    (tmp_path / "service.py").write_text(APP)
+    with sqlite3.connect(tmp_path / "data.db") as connection:
+        connection.executescript("CREATE TABLE numbers (number INTEGER); INSERT INTO numbers VALUES (1), (2)")
+    variant = Variant("one", module=f"service:{app}", variables={"PYTHONPATH": str(tmp_path)}, server=server)
+    url = f"sqlite:///{tmp_path / 'data.db'}"
+
+    spec = wrapped(variant.with_server(url)).spec(url, hash_seed=1, log=tmp_path / "log")
+    with serve(spec) as running, urllib.request.urlopen(running.url) as response:
+        assert (200, b"3") == (response.status, response.read())
