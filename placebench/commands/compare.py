@@ -13,9 +13,9 @@ from placebench.errors import UsageError
 if TYPE_CHECKING:
     from placebench.compare.what.data_setup import DatabaseKind
 
-_MIN_LOAD_REPLICATES = 9
+_MIN_LOAD_REPLICATES = 10
 """Under load there are five metrics beside CPU: with fewer, none of them alone could have a verdict."""
-_REPLICATES = {"quick": 7, "default": 12, "publish": 30}
+_REPLICATES = {"quick": 8, "default": 12, "publish": 30}
 
 
 @dataclass(frozen=True)

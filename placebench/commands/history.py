@@ -393,7 +393,7 @@ def _entry(
                 ratio=each.ratio,
                 low=each.low,
                 high=each.high,
-                confidence=each.confidence,
+                confidence=each.level,
                 replicates=each.replicates,
                 baseline_value=each.baseline_value,
                 variant_value=each.variant_value,

@@ -39,7 +39,7 @@ from placebench.compare.what.variants import Variant, control_variant, in_place,
 from placebench.compare.what.workload import Workload
 from placebench.errors import LoadError, PlacebenchError
 from placebench.runtime.postgres import Server
-from placebench.stats import PART_REPLICATES, compare_blocks, primary_metric
+from placebench.stats import PART_REPLICATES, compare_blocks, primary_metric, significance_shares
 from placebench.stats.verdict import INCONCLUSIVE
 
 DEFAULT_REPLICATES = 12
@@ -324,11 +324,12 @@ class CompareRun:
             return names
         needed = set[str]()
         primary = primary_metric(users=settings.users, rate=settings.rate)
-        pairs = [(*pair, primary, settings.width) for pair in settings.pairs]
+        share = significance_shares(primary)[primary]
+        pairs = [(*pair, primary, share, settings.width) for pair in settings.pairs]
         if settings.control and self._control and self._control.name in names:
-            pairs.append((settings.variants[0].name, self._control.name, settings.control.metric, None))
-        for baseline, variant, metric, enough in pairs:
-            effect = compare_blocks(self.replicates.blocks, baseline, variant, metric, sequential=True)
+            pairs.append((settings.variants[0].name, self._control.name, settings.control.metric, 1.0, None))
+        for baseline, variant, metric, share, enough in pairs:
+            effect = compare_blocks(self.replicates.blocks, baseline, variant, metric, share=share, sequential=True)
             if enough is None:
                 is_decided = effect.verdict != INCONCLUSIVE
             else:

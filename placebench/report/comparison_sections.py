@@ -14,6 +14,7 @@ from placebench.report.effects import (
     METRIC_LABELS,
     detectable_text,
     effect_text,
+    needed_text,
     reason_text,
     rough_note,
     value_text,
@@ -89,7 +90,8 @@ def _estimate_note(figures: Figures, primary: Comparison) -> str:
         interval = "the interval of a confidence sequence, which holds whenever the run stops,"
     return (
         f"Estimate: Hodges-Lehmann of the replicates' log ratios, with {interval} at "
-        f"{units.round_percent(primary.confidence)}. Margins, fixed before the run: {margins}. A change below its "
+        f"{units.round_percent(primary.confidence)}, a level that holds for the times and memory of a pair together. "
+        f"Margins, fixed before the run: {margins}. A change below its "
         "margin is reported as below the margin or equivalent."
     )
 
@@ -100,7 +102,8 @@ def _comparison_table(figures: Figures) -> Table:
 
     def verdict(comparison: Comparison) -> Text:
         shown = Markup("<strong>{}</strong>").format(verdict_text(comparison))
-        return joined(shown, aside(reason_text(comparison)) if comparison.reason else "")
+        why = "; ".join(filter(None, [reason_text(comparison), needed_text(comparison)]))
+        return joined(shown, aside(why) if why else "")
 
     named, values = pair_columns(figures)
     columns = [
@@ -243,7 +246,5 @@ def _power_chart(made: Comparison) -> Chart | None:
 def _power(made: Comparison, widest: float, replicates: int) -> list[tuple[float, float]]:
     """Return points (change, share of runs that find it) from 0 to *widest*."""
     changes = [widest * place / _PLACES for place in range(_PLACES + 1)]
-    chance = partial(
-        detection_probability, log_ratios=made.log_ratios, replicates=replicates, confidence=made.confidence
-    )
+    chance = partial(detection_probability, log_ratios=made.log_ratios, replicates=replicates, confidence=made.level)
     return [(each, chance(math.log1p(each)) or 0.0) for each in changes]

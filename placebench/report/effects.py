@@ -152,7 +152,16 @@ def comparison_sentence(comparison: Comparison) -> str:
         BELOW_MARGIN: f"{variant} differs from {baseline} by less than the margin of {margin}",
         INCONCLUSIVE: f"{variant} against {baseline} is inconclusive",
     }
-    return f"{said[verdict]}: {effect_text(comparison, named=True)}{_deciding_interval(comparison)}."
+    needed = f"; {more}" if (more := needed_text(comparison)) else ""
+    return f"{said[verdict]}: {effect_text(comparison, named=True)}{_deciding_interval(comparison)}{needed}."
+
+
+def needed_text(comparison: Comparison) -> str:
+    """Return how many replicates an inconclusive comparison needs, such as 'about 40 find 3 % in 4 of 5 runs'."""
+    if (needed := comparison.replicates_to_decide) is None:
+        return ""
+    effect = units.percent(math.expm1(comparison.undecided_effect), digits=2)
+    return f"about {units.count(needed)} replicates find a change of {effect} in 4 of 5 runs"
 
 
 def _deciding_interval(comparison: Comparison) -> str:
@@ -161,7 +170,7 @@ def _deciding_interval(comparison: Comparison) -> str:
     if comparison.verdict != EQUIVALENT or not low or not high or max(-math.log(low), math.log(high)) < margin:
         return ""
     method = sequential_interval if comparison.is_sequential else hodges_lehmann
-    decided = method(comparison.log_ratios, confidence=2 * comparison.confidence - 1)
+    decided = method(comparison.log_ratios, confidence=2 * comparison.level - 1)
     limits = units.distinct_digits(*(math.expm1(each) * 100 for each in (decided.low, decided.high)))
     return f"; its {units.round_percent(decided.confidence)} CI {', '.join(map(_signed, limits))} is within the margin"
 

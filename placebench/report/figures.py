@@ -21,7 +21,6 @@ from placebench.stats import (
     PROFILED,
     Comparison,
     PartChange,
-    adjust_for_multiple_testing,
     attribute,
     compare_blocks,
     compare_counts,
@@ -29,6 +28,7 @@ from placebench.stats import (
     cumulative_distribution,
     percentile,
     primary_metric,
+    significance_shares,
 )
 from placebench.stats.error_shares import NO_ERRORS, ErrorComparison, compare_errors
 from placebench.stats.replicates import valid_replicates
@@ -224,8 +224,7 @@ class Figures:
     def slower_time(self, faster: Comparison) -> Comparison | None:
         """Return the comparison by the other time metric if it shows that a faster variant is slower by that metric.
 
-        This happens because waiting takes no CPU. The interval decides, without adjustment for other metrics:
-        adjustment makes a claim harder, and must not hide a doubt.
+        This happens because waiting takes no CPU.
         """
         times = [each for each in self.comparisons if each.metric in self.times and each.pair == faster.pair]
         for each in times if faster.verdict == FASTER else ():
@@ -250,7 +249,10 @@ def figures_of(run: Run) -> Figures:
     variants = run.head.variants if run.head.is_comparable else []
     pairs = _compared_pairs(run) if variants else []
     ends = _series_ends(run) if variants else None
-    all_changes = compare_blocks(run.blocks, *ends, PRIMARY, sequential=_is_sequential(run)) if ends else None
+    all_changes = None
+    if ends:
+        share = significance_shares(PRIMARY)[PRIMARY]
+        all_changes = compare_blocks(run.blocks, *ends, PRIMARY, share=share, sequential=_is_sequential(run))
     return Figures(
         run=run,
         responses=responses,
@@ -282,9 +284,7 @@ def comparisons_of(run: Run) -> list[Comparison]:
     """
     if not run.head.is_comparable:
         return []
-    pairs = (_pair_comparisons(run, *each.pair) for each in _compared_pairs(run))
-    primary = primary_metric(users=compared_users(run), rate=compared_rate(run))
-    return adjust_for_multiple_testing([each for comparisons in pairs for each in comparisons], primary=primary)
+    return [made for each in _compared_pairs(run) for made in _pair_comparisons(run, *each.pair)]
 
 
 def compared_users(run: Run) -> int:
@@ -333,8 +333,10 @@ def _ends(variant: str, parts: int) -> str:
 
 
 def _pair_comparisons(run: Run, baseline: str, variant: str) -> Iterator[Comparison]:
+    shares = significance_shares(primary_metric(users=compared_users(run), rate=compared_rate(run)))
     for metric in METRICS:
-        made = compare_blocks(run.blocks, baseline, variant, metric, sequential=_is_sequential(run))
+        share = shares.get(metric, 1.0)
+        made = compare_blocks(run.blocks, baseline, variant, metric, share=share, sequential=_is_sequential(run))
         if made.measured or (metric in TIMES and not compared_rate(run)):
             yield made
     watched = [counted.gc_s_each if (counted := run.counted.get(each)) else [] for each in (baseline, variant)]

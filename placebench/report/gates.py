@@ -10,7 +10,7 @@ from dataclasses import replace
 from placebench import units
 from placebench.errors import GateFailedError, UndecidedError
 from placebench.gates import BYTES, COUNT, SECONDS, Gate, Outcome, parse_gate
-from placebench.report.effects import effect_text, reason_text, value_text
+from placebench.report.effects import effect_text, needed_text, reason_text, value_text
 from placebench.report.model import Check, Report
 from placebench.stats import COUNTED, METRICS, PROFILED, Comparison
 
@@ -49,7 +49,11 @@ def judge_gate(gate: Gate, comparison: Comparison) -> Check:
         outcome = "inconclusive"
     else:  # counts that go from zero or to zero have values, but no ratio
         outcome = "passed" if replace(gate, value=gate.value * before).holds(after) else "failed"
-    return Check(gate.text, comparison.variant, outcome, effect_text(comparison))
+    why = reason_text(comparison) if comparison.low is None else needed_text(comparison)
+    measured = "; ".join(
+        filter(None, [effect_text(comparison), why if outcome == "inconclusive" and comparison.measured else ""])
+    )
+    return Check(gate.text, comparison.variant, outcome, measured)
 
 
 def without_control(gates: Sequence[Gate], checks: Sequence[Check]) -> list[Check]:

@@ -10,7 +10,7 @@ Data flow: `replicates` (blocks of requests → one log ratio per replicate) →
 from placebench.stats.attribution import PART_REPLICATES, PartChange, attribute
 from placebench.stats.comparison import Comparison, compare_blocks, compare_counts, compare_profiled
 from placebench.stats.hodges_lehmann import ConfidenceInterval, hodges_lehmann
-from placebench.stats.multiple_testing import adjust_for_multiple_testing
+from placebench.stats.multiple_testing import significance_shares
 from placebench.stats.percentiles import (
     MedianInterval,
     cumulative_distribution,
@@ -34,7 +34,6 @@ __all__ = [
     "MedianInterval",
     "PartChange",
     "Reproduction",
-    "adjust_for_multiple_testing",
     "attribute",
     "compare_blocks",
     "compare_counts",
@@ -48,4 +47,5 @@ __all__ = [
     "primary_metric",
     "samples_needed",
     "sequential_interval",
+    "significance_shares",
 ]

@@ -11,7 +11,7 @@ from statistics import fmean, median
 from typing import Any
 
 from placebench.errors import TooFewReplicatesError
-from placebench.stats.hodges_lehmann import ConfidenceInterval, hodges_lehmann, pseudo_median, signed_rank_p
+from placebench.stats.hodges_lehmann import ConfidenceInterval, hodges_lehmann, interval_p, pseudo_median
 from placebench.stats.replicates import (
     COUNTED,
     METRICS,
@@ -43,6 +43,7 @@ _JSON_FIELDS = (
     "p_adjusted",
     "verdict",
     "detectable",
+    "replicates_to_decide",
     "baseline_value",
     "variant_value",
     "margin",
@@ -64,6 +65,7 @@ class Comparison:
     low: float | None
     high: float | None
     confidence: float
+    """The level at which the intervals of all noisy metrics of the pair hold together."""
     replicates: int
     """The number of replicates behind the interval."""
     invalidated: int
@@ -76,9 +78,9 @@ class Comparison:
     """The reason for an inconclusive verdict, such as 'inconclusive: 3 replicates, 6 needed'; otherwise empty."""
     log_ratios: tuple[float, ...]
     p: float | None = None
-    """The exact p of no change; None if there are no replicates."""
+    """The p of no change: the error rate at which the interval just excludes it; None if there are no replicates."""
     p_adjusted: float | None = None
-    """The p adjusted for the other metrics, if there are any (`placebench.stats.multiple_testing`)."""
+    """p over the metric's share of the level, at most 1 (`placebench.stats.multiple_testing.significance_shares`)."""
     baseline_value: float | None = None
     """The baseline's value per request: the median over the replicates, or for a count the mean over the requests."""
     variant_value: float | None = None
@@ -87,6 +89,8 @@ class Comparison:
     variant_high: float | None = None
     is_sequential: bool = False
     """Whether interval and p hold after any replicate (`placebench.stats.sequential`), not only for a fixed number."""
+    level: float = 0.95
+    """The level of this interval alone: `confidence` if the metric stands alone, else more."""
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -108,6 +112,22 @@ class Comparison:
         """The ratio of variant to baseline for each replicate, in the order the replicates were made."""
         return tuple(math.exp(each) for each in self.log_ratios)
 
+    @property
+    def undecided_effect(self) -> float:
+        """The log ratio that more replicates would have to find: the estimate, or the margin if that is larger."""
+        return max(abs(math.log(self.ratio)) if self.ratio else 0.0, self.margin)
+
+    @property
+    def replicates_to_decide(self) -> int | None:
+        """About how many replicates find `undecided_effect` in 4 of 5 runs; None if there is a verdict, or no noise.
+
+        The minimum detectable effect falls with the root of the number of replicates. One that is large enough already
+        was missed by bad luck: then one more replicate is asked for. With too few for an interval, `reason` names them.
+        """
+        if self.verdict != INCONCLUSIVE or self.low is None or not self.detectable:
+            return None
+        return max(self.replicates + 1, math.ceil(self.replicates * (self.detectable / self.undecided_effect) ** 2))
+
     def to_json(self) -> dict[str, Any]:
         """Return the values that `--json` prints, including the number of replicates."""
         return {name: getattr(self, name) for name in _JSON_FIELDS}
@@ -120,22 +140,32 @@ def compare_blocks(
     metric: str,
     *,
     confidence: float = 0.95,
+    share: float = 1.0,
     sequential: bool = False,
 ) -> Comparison:
     """Compare two variants by *metric* (cpu_s, wall_s or pss_bytes); too few replicates are a verdict, not an error.
 
     sequential: whether the run may have stopped after any replicate because of its results.
-    confidence: above 0.5 and below 1. Raises KeyError for a metric that does not exist, ValueError for any other
-    confidence.
+    confidence: above 0.5 and below 1; that of all metrics of the pair together.
+    share: the share of the significance level, 1 − *confidence*, that this metric has (`significance_shares`); above 0,
+    at most 1. The interval, and with it the verdict, is at the level 1 − share · (1 − confidence).
+    Raises KeyError for a metric that does not exist, ValueError for any other confidence.
     """
     kept, rule = list(blocks), METRICS[metric]
     reduced = reduce_blocks(kept, baseline, variant, rule)
     made = _compare_reduced(
-        baseline, variant, metric, reduced, margin=rule.margin, confidence=confidence, sequential=sequential
+        baseline,
+        variant,
+        metric,
+        reduced,
+        margin=rule.margin,
+        confidence=confidence,
+        share=share,
+        sequential=sequential,
     )
     if made.low is not None:
         with suppress(TooFewReplicatesError):  # a sequential interval may be there earlier
-            level = hodges_lehmann([math.log(after) for _, after in reduced.levels], confidence=confidence)
+            level = hodges_lehmann([math.log(after) for _, after in reduced.levels], confidence=made.level)
             return replace(made, variant_low=math.exp(level.low), variant_high=math.exp(level.high))
         return made
     return replace(made, reason=f"not measured: {metric}") if not made.measured and valid_replicates(kept) else made
@@ -206,15 +236,16 @@ def _compare_reduced(
     margin: float,
     confidence: float,
     middle: Callable[[Iterable[float]], float] = median,
+    share: float = 1.0,
     sequential: bool = False,
 ) -> Comparison:
     if not 0.5 < confidence < 1:  # equivalence is tested at 2 · confidence − 1
         raise ValueError(f"confidence {confidence}: expected more than 0.5 and less than 1, such as 0.95")
-    log_ratios = reduced.log_ratios
+    log_ratios, level = reduced.log_ratios, 1 - share * (1 - confidence)
     method = sequential_interval if sequential else hodges_lehmann
-    interval, verdict, reason = _judge(log_ratios, margin, confidence, method)
-    p = (sequential_p if sequential else signed_rank_p)(log_ratios) if log_ratios else None
-    detectable = minimum_detectable_effect(log_ratios, confidence=confidence)
+    interval, verdict, reason = _judge(log_ratios, margin, level, method)
+    p = (sequential_p if sequential else interval_p)(log_ratios) if log_ratios else None
+    detectable = minimum_detectable_effect(log_ratios, confidence=level)
     if sequential:
         detectable = sequential_detectable(log_ratios, interval) if interval else None
     return Comparison(
@@ -233,10 +264,11 @@ def _compare_reduced(
         reason=reason,
         log_ratios=log_ratios,
         p=p,
-        p_adjusted=p,
+        p_adjusted=None if p is None else min(1.0, p / share),
         baseline_value=middle(before for before, _ in reduced.levels) if reduced.levels else None,
         variant_value=middle(after for _, after in reduced.levels) if reduced.levels else None,
         is_sequential=sequential,
+        level=level,
     )
 
 

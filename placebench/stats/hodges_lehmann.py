@@ -119,6 +119,23 @@ def signed_rank_p(values: Sequence[float]) -> float:
     return min(1.0, 2 * _chance_up_to(tuple(sorted(doubled)), lower))
 
 
+def interval_p(values: Sequence[float]) -> float:
+    """Return the two-sided p of no change that agrees with `hodges_lehmann`, which inverts the signed-rank test.
+
+    It is the least error rate at which the interval excludes 0. Walsh averages of exactly 0 count against both sides,
+    so ties and zeros make it larger than `signed_rank_p`, never smaller than the interval allows. Costs O(n² log n).
+    """
+    ordered = sorted(finite_values(values))
+    n = len(ordered)
+    averages = [left + right for i, left in enumerate(ordered) for right in ordered[i:]]
+    beyond = min(sum(each <= 0 for each in averages), sum(each >= 0 for each in averages))
+    if n > _EXACT_UP_TO:
+        mean, variance = n * (n + 1) / 4, n * (n + 1) * (2 * n + 1) / 24
+        return min(1.0, 2 * NormalDist(mean, math.sqrt(variance)).cdf(beyond + 0.5))
+    chances = _cumulative(n)
+    return min(1.0, 2 * chances[beyond]) if beyond < len(chances) else 1.0
+
+
 def _normal_rank(n: int, tail: float) -> int:
     """Approximate `critical_rank` by the normal distribution with corrections for continuity and kurtosis.
 

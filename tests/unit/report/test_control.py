@@ -21,7 +21,7 @@ PASSING = parse_gates(["cpu_s < 1x", "wall_s < 1x"])
 
 def report(folder: Path, *, times: float, gates: list[Gate] = PASSING, injected_s: float | None = 0.026) -> Report:
     """The report of a run whose control takes *times* the CPU of its baseline in each block."""
-    write_run(folder, FakeRun(variants=("naive", "tuned")))
+    write_run(folder, FakeRun(variants=("naive", "tuned"), replicates=8))
     head = RunHead.load(folder / "run.json")
     settings: Mapping[str, object] = {**head.settings, "control": {"kind": "cpu", "amount": 0.05}}
     spent_s = {"control": 4.0, "replicates": 90.0}
@@ -104,7 +104,7 @@ def test_a_control_of_unknown_cpu_is_not_measured(tmp_path: Path) -> None:
 
 def test_a_run_without_a_control_says_nothing_of_one(tmp_path: Path) -> None:
     """Its document has the key, which is null."""
-    folder = write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned")))
+    folder = write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned"), replicates=8))
     made = build_report(folder)
 
     assert made.document["control"] is None

@@ -23,9 +23,9 @@ def test_a_table_is_align() -> None:
 
 def test_the_terminal_shows_the_headline_and_the_steps(tmp_path: Path) -> None:
     """The first line is the headline of the page; then one line for each step."""
-    lines = text_of(results.load(write_run(tmp_path / "run"))).splitlines()
+    lines = text_of(results.load(write_run(tmp_path / "run", FakeRun(replicates=8)))).splitlines()
 
-    assert lines[0].startswith("tuned is faster than naive: −68.1 % CPU")
+    assert lines[0].startswith("tuned is faster than naive: −68.2 % CPU")
     assert [line.split("  ")[0] for line in lines[4:12]] == [
         "variant",
         "naive",
@@ -53,7 +53,7 @@ def test_a_narrow_terminal_shows_less_important_columns_only_where_they_fit(tmp_
 
 def test_the_terminal_shows_gates_that_passed(tmp_path: Path) -> None:
     """Each with what was measured."""
-    run = results.load(write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned"))))
+    run = results.load(write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned"), replicates=8)))
 
     lines = render_text(build_report(run, parse_gates(["cpu_s < 0.9x", "wall_s < 1.1x"]))).splitlines()
 
@@ -77,7 +77,7 @@ def test_the_terminal_prints_no_speed_of_wrong_responses(tmp_path: Path) -> None
 
 def test_the_document_has_the_promised_names(tmp_path: Path) -> None:
     """Comparisons of the last variant against the first, primary metric first, and the steps in order."""
-    document = document_of(results.load(write_run(tmp_path / "run")))
+    document = document_of(results.load(write_run(tmp_path / "run", FakeRun(replicates=8))))
 
     assert [(each["variant"], each["metric"], each["verdict"]) for each in document["comparisons"]] == [
         ("tuned", "cpu_s", "faster"),
@@ -85,7 +85,7 @@ def test_the_document_has_the_promised_names(tmp_path: Path) -> None:
     ]
     assert (document["seed"], document["replicates"], document["invalidated"], document["same_responses"]) == (
         1,
-        6,
+        8,
         0,
         True,
     )

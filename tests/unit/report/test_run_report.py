@@ -108,7 +108,7 @@ def test_too_few_replicates_are_inconclusive(tmp_path: Path) -> None:
 
 def test_a_remote_database_leaves_wall_time_as_the_measure(tmp_path: Path) -> None:
     """Without the backends' CPU the sentence speaks of time, and CPU is "not measured"."""
-    words = page_of(tmp_path / "run", FakeRun(backend_cpu=False)).words
+    words = page_of(tmp_path / "run", FakeRun(backend_cpu=False, replicates=8)).words
 
     assert "tuned is faster than naive: −69 % wall time" in words
     assert "Median latency under closed-loop load" in words

@@ -13,6 +13,7 @@ from placebench.stats.hodges_lehmann import (
     _cumulative,
     _normal_rank,
     critical_rank,
+    interval_p,
     pseudo_median,
     replicates_needed,
     signed_rank_p,
@@ -228,3 +229,26 @@ def test_the_normal_distribution_takes_over_without_a_step() -> None:
 
     assert max(off) == 1
     assert sum(off) < len(off) / 10
+
+
+@pytest.mark.parametrize("n", [6, 7, 12, 40])
+def test_the_p_of_the_interval_is_the_rate_at_which_it_just_excludes_no_change(n: int) -> None:
+    """Values with ties and zeros too: a little above p the interval excludes 0, a little below it does not."""
+    chance = random.Random(n)
+    for _ in range(40):
+        values = [round(chance.gauss(1, 1), 1) for _ in range(n)]
+        p = interval_p(values)
+        for rate, excludes in ((p * 1.001, True), (p * 0.999, False)):
+            if rate < 1 and n >= replicates_needed(1 - rate):
+                made = hodges_lehmann(values, confidence=1 - rate)
+                assert (made.low > 0 or made.high < 0) == excludes
+
+
+def test_the_p_of_the_interval_is_that_of_the_signed_ranks_without_ties() -> None:
+    """Exactly up to 200 values, and nearly for more."""
+    chance = random.Random(2)
+    few, many = ([chance.gauss(0.1, 1) for _ in range(n)] for n in (50, 300))
+
+    assert interval_p(few) == pytest.approx(signed_rank_p(few))
+    assert interval_p(many) == pytest.approx(signed_rank_p(many), rel=0.02)
+    assert interval_p([0.0] * 7) == 1
