@@ -31,6 +31,7 @@ from placebench.report.study_report import (
 )
 from placebench.results import Run
 from placebench.stats import median_interval
+from placebench.study.overheads import paired_overhead
 
 
 class _MatrixPoint(TypedDict, total=False):
@@ -200,30 +201,14 @@ def _overhead(
     measured: Mapping[str, Sequence[Measurement]],
 ) -> dict[str, Any]:
     """Return the overhead over the control in the repeats that both have; Nones for the control or without one."""
-    against = {each.repeat: each.values["duration_s"] for each in measured.get(_key({**point, **control}), ())}
-    pairs = [(each, against[each.repeat]) for each in made if each.repeat in against]
-    if not pairs or all(point[axis] == value for axis, value in control.items()):
-        return dict.fromkeys(_OVERHEAD)
-    found = median_interval([each.values["duration_s"] - before for each, before in pairs])
-    results = made[0].values["results"]
+    is_control = all(point[axis] == value for axis, value in control.items())
+    found = paired_overhead(made, () if is_control else measured.get(_key({**point, **control}), ()), "duration_s")
+    overhead_s, results = found["overhead_s"], made[0].values["results"]
     return {
-        "control_s": median_interval([before for _, before in pairs]).median,
-        **interval_figures("overhead", "_s", found),
-        "overhead_per_request_s": found.median / point["requests"],
-        "overhead_per_result_s": found.median / results if results else None,
-        "times_the_control": median_interval([each.values["duration_s"] / before for each, before in pairs]).median,
+        **found,
+        "overhead_per_request_s": None if overhead_s is None else overhead_s / point["requests"],
+        "overhead_per_result_s": overhead_s / results if overhead_s is not None and results else None,
     }
-
-
-_OVERHEAD = (
-    "control_s",
-    "overhead_s",
-    "overhead_low_s",
-    "overhead_high_s",
-    "overhead_per_request_s",
-    "overhead_per_result_s",
-    "times_the_control",
-)
 
 
 def _axes(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[Column]:
