@@ -72,7 +72,11 @@ OWN: Mapping[str, Entry] = {
         "compare versions of a service: CPU, latency and SQL, with confidence intervals", "placebench.commands.compare"
     ),
     "load": Entry("put a closed-loop or open-loop load on a service, or find its capacity", "placebench.commands.load"),
-    "study": Entry("measure your own work in different ways: threads or processes"),
+    "study": Entry("measure your own work in different ways: values of its options, threads or processes"),
+    "study matrix": Entry(
+        "a command with each combination of some values: overhead over a control, per run and result",
+        "placebench.commands.study",
+    ),
     "study workers": Entry(
         "threads, processes or an event loop for a function or command: time, CPU and memory",
         "placebench.commands.study",

@@ -8,18 +8,23 @@ from argparse import ArgumentParser
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.output import emit_report, say, steps
 from placebench.commands.runs import reported, run_folder
 from placebench.errors import CommandNotFoundError, UsageError
 
+if TYPE_CHECKING:
+    from placebench.study.matrix import CommandMatrix
+    from placebench.study.workers import OwnWorkersStudy
+
 _REPLICATES: Final = 6
 _JOBS, _QUICK_JOBS = 40, 10
 _MAX_WORKERS, _MAX_JOBS = 64, 60_000
 _TIMEOUT_S: Final = 60.0
 _WAYS: Final = ("threads", "forks", "spawned", "loop", "free-threaded")
+_AXIS = re.compile(r"[A-Za-z_][\w-]*")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -108,11 +113,102 @@ def _configure_workers(parser: ArgumentParser) -> None:
     options.add_output(parser, markdown=True, page=True)
 
 
+@dataclass(frozen=True)
+class StudyMatrixOptions(options.RunCommandOptions):
+    """The options of `placebench study matrix`; work: the words of a command with {AXIS} in them."""
+
+    work: tuple[str, ...]
+    axis: tuple[str, ...]
+    control: tuple[str, ...] | None
+    jobs: int | None
+    count: str | None
+    timeout: float
+    replicates: int | None
+    preset: str | None
+    seed: int
+
+
+def _configure_matrix(parser: ArgumentParser) -> None:
+    parser.usage = f"{parser.prog} [options] --axis NAME=V,V -- COMMAND {{NAME}}"
+    parser.add_argument("work", nargs="+", metavar="COMMAND", help="the command, with {NAME} for the value of an axis")
+    parser.add_argument(
+        "--axis",
+        type=options.text,
+        action="append",
+        required=True,
+        metavar="NAME=V,V",
+        help="an axis and its values; repeatable, every combination is measured",
+    )
+    parser.add_argument(
+        "--control",
+        type=options.text,
+        action="append",
+        metavar="NAME=V",
+        help="what a combination is compared with: itself with this value; repeatable (default: the first value of the "
+        "first axis)",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=options.whole(1, _MAX_JOBS),
+        metavar="N",
+        help=f"runs of the command per measurement (default: {_JOBS}; --preset quick: {_QUICK_JOBS})",
+    )
+    parser.add_argument(
+        "--count",
+        type=options.text,
+        metavar="PATTERN",
+        help="count the results in what the command printed, as placebench study workers does",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=options.seconds,
+        default=_TIMEOUT_S,
+        metavar="S",
+        help=f"seconds after which a measurement is given up (default: {_TIMEOUT_S:g})",
+    )
+    options.add_replicates(parser, _REPLICATES, at_least=1)
+    options.add_preset(parser, quick=f"{_QUICK_JOBS} runs", default="all")
+    options.add_seed(parser, "seed of the order of the measurements")
+    options.add_out(parser, "folder of the run (default: a new one in profiles/)")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or with the newest one")
+    options.add_output(parser, markdown=True, page=True)
+
+
+def _run_matrix(given: StudyMatrixOptions) -> int:
+    """Measure the command with each combination; those at which it fails are named."""
+    from placebench.study.matrix import CommandMatrix
+    from placebench.study.workers import Work
+
+    axes: dict[str, tuple[str, ...]] = {}
+    for text in given.axis:
+        name, _, values = text.partition("=")
+        found = tuple(values.split(","))
+        if not _AXIS.fullmatch(name) or name in axes or not all(found) or len(set(found)) < len(found):
+            raise UsageError(f"--axis {text!r}: expected NAME=V,V with different names and values, as plugin=off,on")
+        if not any(f"{{{name}}}" in word for word in given.work):
+            raise UsageError(f"--axis {name}: the command has no {{{name}}}, which the values are to replace")
+        axes[name] = found
+    control = {}
+    for text in given.control or (f"{next(iter(axes))}={next(iter(axes.values()))[0]}",):
+        name, _, value = text.partition("=")
+        if name not in axes or name in control or not value:
+            raise UsageError(f"--control {text!r}: expected NAME=V with an axis ({', '.join(axes)}), each once")
+        control[name] = value
+    if "://" in given.work[0] or _FUNCTION.fullmatch(given.work[0]):
+        raise UsageError(
+            f"{given.work[0]} is no command: versions of an application are compared by placebench compare, "
+            "a function with several workers is measured by placebench study workers"
+        )
+    _, command = _read_work(given.work)
+    _check_count(given.count)
+    jobs = given.jobs or (_QUICK_JOBS if given.preset == "quick" else _JOBS)
+    work = Work(command=command, count=given.count or "", timeout_s=given.timeout)
+    return _measure(given, CommandMatrix(work, axes, control, jobs))
+
+
 def _run_workers(given: StudyWorkersOptions) -> int:
     """Measure every way and number of workers; measurements are reported even if the run is interrupted or fails."""
-    from placebench.compare.what.data_setup import OwnData
-    from placebench.runtime.standalone.job_workers import result_counter
-    from placebench.study.workers import OwnWorkersSession, OwnWorkersStudy, Work
+    from placebench.study.workers import OwnWorkersStudy, Work
 
     function, command = _read_work(given.work)
     ways = given.ways or _WAYS
@@ -135,11 +231,7 @@ def _run_workers(given: StudyWorkersOptions) -> int:
     for path in filter(None, (given.python, given.free_threaded)):
         if shutil.which(path) is None:
             raise UsageError(f"no Python at {path}: expected a program, as /path/to/venv/bin/python")
-    if given.count:
-        try:
-            result_counter(given.count)
-        except ValueError as error:
-            raise UsageError(f"--count: {error}") from error
+    _check_count(given.count)
     quick, cores = given.preset == "quick", len(os.sched_getaffinity(0))
     work = Work(function, command, given.coroutine or "", given.count or "", timeout_s=given.timeout)
     if given.python:
@@ -152,10 +244,28 @@ def _run_workers(given: StudyWorkersOptions) -> int:
         workers=given.workers or tuple(sorted({1, cores} if quick else {1, cores, 2 * cores})),
         jobs=given.jobs or (_QUICK_JOBS if quick else _JOBS),
     )
+    return _measure(given, study)
+
+
+def _check_count(pattern: str | None) -> None:
+    from placebench.runtime.standalone.job_workers import result_counter
+
+    if pattern:
+        try:
+            result_counter(pattern)
+        except ValueError as error:
+            raise UsageError(f"--count: {error}") from error
+
+
+def _measure(given: "StudyWorkersOptions | StudyMatrixOptions", study: "OwnWorkersStudy | CommandMatrix") -> int:
+    """Try every point once, then measure those that are possible, and print the report."""
+    from placebench.compare.what.data_setup import OwnData
+    from placebench.study.workers import OwnWorkersSession
+
     with tempfile.TemporaryDirectory(prefix="placebench-") as scratch:
         spec = study.spec(repeats=given.replicates or _REPLICATES, folder=Path(scratch))
     for reason in dict.fromkeys(reason for _, reason in spec.impossible):
-        named = dict.fromkeys(point["way"] for point, why in spec.impossible if why == reason)
+        named = dict.fromkeys(next(iter(point.values())) for point, why in spec.impossible if why == reason)
         say(f"not measured: {', '.join(named)}: {reason}")
     data = OwnData(seed=given.seed, database="none")
     with run_folder(given.run, spec.command) as folder:
@@ -187,5 +297,6 @@ def _read_work(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 
 
 COMMANDS: dict[str, Command[Any]] = {
-    "study workers": Command(_configure_workers, _run_workers, options=StudyWorkersOptions, needs_linux=STARTS_SERVERS)
+    "study matrix": Command(_configure_matrix, _run_matrix, options=StudyMatrixOptions, needs_linux=STARTS_SERVERS),
+    "study workers": Command(_configure_workers, _run_workers, options=StudyWorkersOptions, needs_linux=STARTS_SERVERS),
 }

@@ -3,5 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-KINDS: Final[Mapping[str, str]] = {"study-workers": f"{__name__}.workers:KIND"}
+KINDS: Final[Mapping[str, str]] = {
+    "study-matrix": f"{__name__}.matrix:KIND",
+    "study-workers": f"{__name__}.workers:KIND",
+}
 """The kind of run of each command `placebench study …` as "module:attribute", for the registry `placebench.runs`."""

@@ -64,6 +64,7 @@ POINTS: Mapping[str, Sequence[dict[str, Any]]] = {
         for processes, threads in ((1, 4), (4, 1))
     ],
     "scaleout": [{"hosts": hosts, "replicas": 1} for hosts in (1, 2)],
+    "study-matrix": [{"plugin": plugin} for plugin in ("off", "on")],
     "study-workers": [{"way": way, "workers": workers} for way in ("threads", "forks") for workers in (1, 2)],
 }
 SETTINGS: Mapping[str, dict[str, Any]] = {
@@ -91,6 +92,7 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
     },
     "workers": {"requests": {"query": 40, "state": 40}, "users": 4, "variant": "tuned"},
     "scaleout": {"requests": 100, "users": 8, "variant": "dedup", "processes": 1, "cpus_per_host": 0},
+    "study-matrix": {"control": {"plugin": "off"}, "jobs": 40, "count": "$.orders[*]"},
     "study-workers": {"jobs": 40, "count": "$.orders[*]", "coroutine": "", "pythons": {"python": "/usr/bin/python3"}},
 }
 VALUES: Mapping[str, dict[str, Any]] = {
@@ -180,6 +182,7 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "client_cpu_s": 0.1,
         "cpu_s": {"nginx": 0.1, "hosts": 2.0, "primary": 0.0, "replicas": 0.5},
     },
+    "study-matrix": {"elapsed_s": 2.0, "cpu_s": 1.0, "results": 80, "pss_bytes": 50 * _MIB},
     "study-workers": {
         "elapsed_s": 2.0,
         "jobs": 40,

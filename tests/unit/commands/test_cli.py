@@ -46,6 +46,7 @@ NEEDED = {
     "report export": (["no_such_run"], []),
     "report reproduce": (["no_such_result.json"], []),
     "telemetry show": (["no_such_folder"], []),
+    "study matrix": (["no_such_program", "{size}"], ["--axis", "size=1,2"]),
     "study workers": (["no_such_module:function"], []),
     "lab study matrix": (["stack"], []),
 }
