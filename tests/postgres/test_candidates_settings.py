@@ -1,5 +1,6 @@
 """What an operator may set: a maximum of candidates, the order of trees, and any candidates instead of the first."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -64,6 +65,16 @@ def test_any_candidates_under_a_limit(racks: Any, name: str) -> None:
     assert {len(set(pair)) for pair in found} == {2}
     assert len(set(found)) > 1
     assert len(racks.candidates("resources=VGPU:1", name, settings)) == 12
+
+
+@EVERY_VARIANT
+@pytest.mark.parametrize(("limit", "expected"), [(3, [1, 1, 1]), (9, [2, 3, 4]), (12, [4, 4, 4])])
+def test_a_tree_gives_its_share_first(racks: Any, name: str, limit: int, expected: list[int]) -> None:
+    """Of three candidates one is of each tree; nine are two of each, two more of one and one of another."""
+    found = racks.candidates(f"resources=VGPU:1&limit={limit}", name)
+
+    assert len(set(found)) == limit
+    assert sorted(Counter(line[1] for line in found).values()) == expected
 
 
 @EVERY_VARIANT

@@ -21,6 +21,7 @@ from placebench.lab.reference.domain.settings import DEPTH_FIRST, ServiceSetting
 Body = bytes | Iterator[bytes]
 
 _GOLDEN_RATIO: Final = (5**0.5 - 1) / 2
+_SHARES: Final = 8
 _MAX_HELD_BYTES: Final = 50_000_000
 
 _T = TypeVar("_T")
@@ -60,9 +61,21 @@ def rotated(items: Iterable[_T], start: float) -> list[_T]:
     return items[first:] + items[:first]
 
 
-def in_order(anchors: Iterable[Iterator[_T]], settings: ServiceSettings) -> Iterator[_T]:
-    """Yield the candidates of all anchors, in the order of `settings.strategy`."""
-    return chain.from_iterable(anchors) if settings.strategy == DEPTH_FIRST else _take_turns(anchors)
+def share_per_tree(count: int, settings: ServiceSettings) -> int:
+    """Return how many of *count* candidates one tree may give as long as others have some: an eighth of them.
+
+    With an operator's maximum of candidates, the strategy depth-first is taken literally: a tree may give all.
+    """
+    return -(-count // _SHARES) if settings.maximum is None else count
+
+
+def in_order(anchors: Iterable[Iterator[_T]], limit: int | None, settings: ServiceSettings) -> Iterator[_T]:
+    """Yield the candidates of all anchors, in the order of `settings.strategy`; with a limit, some of each by turns."""
+    if settings.strategy != DEPTH_FIRST:
+        return _take_turns(anchors, 1)
+    if limit is None or settings.randomize or settings.maximum is not None:
+        return chain.from_iterable(anchors)
+    return _take_turns(anchors, share_per_tree(limit, settings))
 
 
 def limited(candidates: list[_T], limit: int | None, settings: ServiceSettings) -> list[_T]:
@@ -84,13 +97,14 @@ def hold(parts: Iterator[bytes]) -> Body:
     return b"".join(written)
 
 
-def _take_turns(iterators: Iterable[Iterator[_T]]) -> Iterator[_T]:
-    """Yield one item of each iterator by turns, until all iterators are exhausted."""
-    waiting = deque(iterators)
-    while waiting:
-        iterator = waiting.popleft()
-        for item in islice(iterator, 1):
-            yield item
+def _take_turns(iterators: Iterable[Iterator[_T]], count: int) -> Iterator[_T]:
+    """Yield *count* items of each iterator by turns, until all iterators are exhausted."""
+    waiting = deque[Iterator[_T]]()
+    source = iter(iterators)
+    while (iterator := next(source, None) or (waiting.popleft() if waiting else None)) is not None:
+        some = list(islice(iterator, min(count, maxsize)))
+        yield from some
+        if len(some) == count:
             waiting.append(iterator)
 
 

@@ -9,7 +9,7 @@ from placebench.lab.reference.candidates.dedup.equivalence import AnchorCandidat
 from placebench.lab.reference.candidates.dedup.pieces import TreeTexts, fill_pieces, join_pieces
 from placebench.lab.reference.candidates.dedup.templates import CandidateTemplate, TemplateBatch
 from placebench.lab.reference.candidates.dedup.tree_index import MAX_KEPT_PROVIDERS, TreeIndex, TreeLayout
-from placebench.lab.reference.candidates.results import Body, hold, in_order, limited, search_bound
+from placebench.lab.reference.candidates.results import Body, hold, in_order, limited, search_bound, share_per_tree
 from placebench.lab.reference.domain.candidates_query import CandidateRequest
 from placebench.lab.reference.domain.settings import DEPTH_FIRST, ServiceSettings
 
@@ -83,20 +83,37 @@ class Selection:
     def _select_first(
         self, selected: Selected, classes: Iterable[EquivalenceClass], enough: int, searched: Container[str]
     ) -> None:
-        """Select candidates tree by tree, up to *enough* in total, except those of trees that were searched before."""
-        for candidates, layout, trees in classes:
-            for tree in () if candidates.is_empty() else trees:
-                if tree[0] in searched:
-                    continue
-                fresh = islice(self._fresh(candidates, tree), enough - selected.count)
-                selected.add(TemplateBatch.of(fresh), layout, [tree])
-                if selected.count == enough:
-                    return
+        """Select candidates tree by tree, up to *enough* in total, except those of trees that were searched before.
+
+        A tree gives more than its share only if all trees together do not suffice otherwise.
+        """
+        left = enough - selected.count
+        share = share_per_tree(left, self._settings)
+        trees_of = (
+            (candidates, layout, tree)
+            for candidates, layout, trees in classes
+            for tree in (() if candidates.is_empty() else trees)
+            if tree[0] not in searched
+        )
+        found = []
+        for candidates, layout, tree in trees_of:
+            fresh = self._fresh(candidates, tree)
+            some = list(islice(fresh, min(share, left)))
+            found.append((some, fresh, layout, tree))
+            left -= len(some)
+            if not left:
+                break
+        for some, fresh, layout, tree in found:
+            if left:
+                more = list(islice(fresh, left))
+                some += more
+                left -= len(more)
+            selected.add(TemplateBatch.of(some), layout, [tree])
 
     def _select_some(self, selected: Selected, classes: Iterable[EquivalenceClass]) -> None:
         """Select the first candidates in the order of the strategy, or random ones if `settings.randomize` is set."""
         anchors = (self._of_tree(each, tree) for each in classes for tree in each.trees)
-        found = list(islice(in_order(anchors, self._settings), self.left))
+        found = list(islice(in_order(anchors, self._limit, self._settings), self.left))
         by_tree: dict[str, list[_TreeCandidate]] = {}
         for candidate in limited(found, self._limit, self._settings):
             by_tree.setdefault(candidate[2][0], []).append(candidate)

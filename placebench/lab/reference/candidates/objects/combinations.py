@@ -44,7 +44,7 @@ class CandidateCombinations(Combinations[Candidate]):
             at_anchors: The allowed combinations of each anchor.
             bound: The number of candidates at which the search stops; None: no maximum.
         """
-        found = list(islice(self._distinct(in_order(at_anchors, self._settings)), bound))
+        found = list(islice(self._distinct(in_order(at_anchors, self._limit, self._settings)), bound))
         return limited(found, self._limit, self._settings)
 
     def _providers(self, solution: Candidate) -> tuple[int, ...]:
