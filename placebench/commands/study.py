@@ -265,8 +265,8 @@ def _measure(given: "StudyWorkersOptions | StudyMatrixOptions", study: "OwnWorke
     with tempfile.TemporaryDirectory(prefix="placebench-") as scratch:
         spec = study.spec(repeats=given.replicates or _REPLICATES, folder=Path(scratch))
     for reason in dict.fromkeys(reason for _, reason in spec.impossible):
-        named = dict.fromkeys(next(iter(point.values())) for point, why in spec.impossible if why == reason)
-        say(f"not measured: {', '.join(named)}: {reason}")
+        points = (point for point, why in spec.impossible if why == reason)
+        say(f"not measured: {', '.join(' '.join(map(str, point.values())) for point in points)}: {reason}")
     data = OwnData(seed=given.seed, database="none")
     with run_folder(given.run, spec.command) as folder:
         session = OwnWorkersSession(spec, data, folder)
