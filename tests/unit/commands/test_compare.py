@@ -75,3 +75,18 @@ def test_a_run_of_a_newer_format_is_left_alone(capsys: pytest.CaptureFixture[str
         assert f"{folder}/run.json: format 99 was written by a newer placebench, this one reads 2: " in said
     assert (tmp_path / "run.json").read_text() == newer
     assert [each.name for each in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_a_database_to_copy_without_a_database_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One line names both settings and what to do; nothing is started."""
+    monkeypatch.chdir(tmp_path)
+
+    code = main(["compare", "naive", "tuned", "--database", "none", "--template-db", "postgresql:///shop"])
+
+    assert code == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "template_db 'postgresql:///shop' with database = \"none\"" in said
+    assert said.endswith("leave one of them away")
+    assert not list(tmp_path.iterdir())
