@@ -70,8 +70,8 @@ class PerfloadSettings:
     open_s: float = 4.0
     counted_requests: int = 2
     profiled_requests: int = 12
-    replicates: int = 7
-    """Seven, so that wall time and memory can have a verdict beside CPU time."""
+    replicates: int = 8
+    """Eight, so that wall time and memory can have a verdict beside CPU time."""
     rounds: int = 1
     block_s: float = 0.5
     telemetry: bool = False
