@@ -259,6 +259,7 @@ def _check_count(pattern: str | None) -> None:
 
 def _measure(given: "StudyWorkersOptions | StudyMatrixOptions", study: "OwnWorkersStudy | CommandMatrix") -> int:
     """Try every point once, then measure those that are possible, and print the report."""
+    import placebench.compare.keep.environment  # noqa: F401  without the extra bench it ends here, before the trials
     from placebench.compare.what.data_setup import OwnData
     from placebench.study.workers import OwnWorkersSession
 

@@ -93,6 +93,7 @@ BASE = (
     Call("profile attach 4194304", "there is no process", exit_code=2),
     Call("profile live 4194304", "there is no process", exit_code=2),
     Call("link 127.0.0.1:1", "127.0.0.1:1 cannot be reached", exit_code=2),
+    Call("lab files", "locustfiles"),
 )
 STUDY = "--preset quick --trees 2 --server {server}"
 BENCH = (
@@ -108,7 +109,7 @@ BENCH = (
     Call("history add", "a history needs the application", exit_code=2),
     Call("history backfill HEAD~1..HEAD", "a history needs the application", exit_code=2),
     *(Call(f"history {words}", "begins one", exit_code=2) for words in ("show", "check", "bless 1 --reason x")),
-    measures("study matrix --axis what=1,2 --jobs 2 -n 1 -- echo {what}"),
+    measures("study matrix --axis what=1,2 --jobs 2 -n 1 -- echo {{what}}"),
     measures("study workers os:getpid --ways threads --workers 1 --jobs 2 -n 1"),
     Call("telemetry show telemetry", "1 request,"),
     Call("db clean --server {server}", "scratch databases"),
@@ -121,7 +122,6 @@ BENCH = (
         "tuned is served",
         lambda _, output: "Ctrl-C" in output,
     ),
-    Call("lab files", "locustfiles"),
     Call("lab scaleout --replicas 0 --synchronous", "no replica", exit_code=2),
     Call("lab verify --variants naive,tuned --db {seeded}", "2 variants send the same responses"),
     measures("lab steps --trees 2 --server {server}"),

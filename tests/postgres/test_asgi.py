@@ -99,7 +99,7 @@ def test_a_database_that_is_gone_is_the_same_status_for_all(server: Server, seed
         request()
         with open_connection(url) as connection:
             others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
-            connection.execute(text(f"{others} AND pid <> pg_backend_pid()"))
+            connection.execute(text(f"{others} AND pid <> pg_backend_pid() AND backend_type = 'client backend'"))
         request()
         request()
         server.drop_database(COPY)

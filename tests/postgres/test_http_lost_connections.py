@@ -26,7 +26,10 @@ from placebench.runtime.postgres.cluster import Cluster
 VARIANTS = ("tuned", "cached", "tuned+driver:psycopg3", "tuned+driver:asyncpg", "tuned+driver:psycopg3_async")
 HEADERS = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39", "Content-Type": "application/json"}
 TOPOLOGY = find_topology("nested-perfload", trees=2)
-OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+OTHERS = (
+    "FROM pg_stat_activity "
+    "WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+)
 READS = (TOPOLOGY.request, "/traits", "/resource_classes")
 DEADLINE_S = 60
 

@@ -99,7 +99,7 @@ def test_a_failure_on_the_way_is_seen_by_the_client(rack: str, served: RunningSe
     meanwhile(
         rack,
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'",
     )
 
     with pytest.raises(http.client.IncompleteRead):

@@ -194,11 +194,11 @@ def app(environ, start_response):
 """
 
 
-@pytest.mark.parametrize(("request_path", "measured"), [("/one", True), ("/two", False)])
+@pytest.mark.parametrize(("request_path", "overflows"), [("/one", False), ("/two", True)])
 def test_a_connection_beyond_the_pool_is_not_overlooked(
-    server: Server, database_url: str, tmp_path: Path, request_path: str, measured: bool
+    server: Server, database_url: str, tmp_path: Path, request_path: str, overflows: bool
 ) -> None:
-    """The same backend stands there before and after; what the other ones took between cannot be read."""
+    """The same backend stands there before and after; what the other ones took between is in the server's CPU."""
     if server.version_number < 150000:
         pytest.skip("before PostgreSQL 15 nobody tells of sessions that came and went")
     (tmp_path / "overflowing.py").write_text(OVERFLOWING)
@@ -213,11 +213,12 @@ def test_a_connection_beyond_the_pool_is_not_overlooked(
     )
     blocks = make_replicate(variants, plan_replicate(["own"], 0, rounds=1, seed=1))
 
-    assert [block.cpu_s is not None for block in blocks] == [measured] * 2
+    assert all(block.cpu_s for block in blocks)
+    assert ["reconnected" in block.counters for block in blocks] == [overflows] * 2
 
 
-def test_an_variant_that_connects_anew_has_no_cpu(database_url: str, tmp_path: Path) -> None:
-    """Its backends come and go unseen: not measured, never too little."""
+def test_a_variant_that_connects_anew_has_the_cpu_of_the_server(database_url: str, tmp_path: Path) -> None:
+    """Its backends come and go unseen, and their CPU is in that of the server, which says so: never too little."""
     seed(TOPOLOGY, database_url)
     variant = replace(VARIANT, name="anew", variables={"PLACEBENCH_VARIANT": "tuned+pool:none"})
     folder = claim_folder(tmp_path / "run")
@@ -226,4 +227,7 @@ def test_an_variant_that_connects_anew_has_no_cpu(database_url: str, tmp_path: P
         (variant,), {"anew": database_url}, placement_workload(TOPOLOGY.request), folder, block_s=0.02
     )
 
-    assert {block.cpu_s for block in make_replicate(variants, plan_replicate(["anew"], 0, rounds=1, seed=1))} == {None}
+    blocks = make_replicate(variants, plan_replicate(["anew"], 0, rounds=1, seed=1))
+
+    assert all(block.cpu_s for block in blocks)
+    assert {block.counters.get("reconnected") for block in blocks} == {1.0}

@@ -141,7 +141,10 @@ class Server:
         if self.version_number >= 130000:
             self._execute(f"DROP DATABASE IF EXISTS {quote_name(name)} WITH (FORCE)")
         else:
-            statement = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name")
+            statement = text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = :name AND backend_type = 'client backend'"
+            )
             with open_connection(self.url) as connection:
                 connection.execute(statement, {"name": name})
             self._execute(f"DROP DATABASE IF EXISTS {quote_name(name)}")

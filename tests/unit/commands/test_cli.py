@@ -267,8 +267,8 @@ def test_an_option_is_the_same_everywhere() -> None:
     differing = {option: meant for option, meant in seen.items() if len(meant) > 1}
 
     # A folder or a file; a path or a method and a path; an address here, or a machine; a number of hosts, or a file; a
-    # folder, or a process too.
-    assert {"-o", "--out", "--request", "--host", "--hosts", "--profile"} == differing.keys()
+    # folder, or a process too; an amount to slow down by, or a value of an axis.
+    assert {"-o", "--out", "--request", "--host", "--hosts", "--profile", "--control"} == differing.keys()
 
 
 def test_the_help_imports_nothing_heavy() -> None:
