@@ -109,7 +109,7 @@ BENCH = (
     Call("history add", "a history needs the application", exit_code=2),
     Call("history backfill HEAD~1..HEAD", "a history needs the application", exit_code=2),
     *(Call(f"history {words}", "begins one", exit_code=2) for words in ("show", "check", "bless 1 --reason x")),
-    measures("study matrix --axis what=1,2 --jobs 2 -n 1 -- echo {{what}}"),
+    Call("study matrix --axis what=1,2 --jobs 2 -n 1 -- echo {{what}}", "× control"),
     measures("study workers os:getpid --ways threads --workers 1 --jobs 2 -n 1"),
     Call("telemetry show telemetry", "1 request,"),
     Call("db clean --server {server}", "scratch databases"),
