@@ -26,7 +26,7 @@ class PerfloadOptions(options.RunCommandOptions):
 def _configure(parser: ArgumentParser) -> None:
     options.add_preset(
         parser,
-        quick=f"naive, tuned, dedup and cached on {_QUICK_TREES} trees, about a minute",
+        quick=f"naive, tuned, dedup and cached on {_QUICK_TREES} trees, about two minutes",
         default="every variant, about five minutes",
     )
     options.add_topology(parser)

@@ -88,7 +88,7 @@ class PerfloadSettings:
 
     @classmethod
     def quick(cls) -> "PerfloadSettings":
-        """Return settings for naive, tuned and the algorithms: about a minute with 50 trees."""
+        """Return settings for naive, tuned and the algorithms: about two minutes with 50 trees."""
         variants = (BASELINE, BEST, *ALGORITHMS)
         return cls(variants, closed_s=1.5, open_s=1.0, block_s=0.15)
 
