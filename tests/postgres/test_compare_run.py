@@ -356,6 +356,8 @@ def test_the_cpu_of_connections_that_come_and_go_is_measured(server: Server, tmp
     assert {pool: len(found) for pool, found in cpu_s.items()} == {"one": 4, "none": 4}
     # The statement takes PostgreSQL some 20 ms, which a pool's backend and one of a single request both use.
     assert sum(cpu_s["none"]) > 0.8 * sum(cpu_s["one"])
+    # Nobody works after a response; the other variant's work between two blocks is not this one's.
+    assert all(each.counters["after_cpu_s"] < 0.25 * each.cpu_s for each in run.blocks if each.cpu_s)
     assert "Connections of none came and went: server CPU is that of the service" in text_of(run)
 
 

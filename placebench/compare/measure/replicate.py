@@ -473,16 +473,14 @@ def _with_cpu(block: Block, inside: _Used, after: _Used, reconnecting: Collectio
     """Return the block with its CPU: that in it, and that of its service until the variant's next block.
 
     Where connections of a variant came and went (*reconnecting*), the CPU of ended backends is known of the whole
-    server alone, so all variants are charged the server's CPU, in whose blocks no other variant works. It is unknown
-    for the variant that reconnects if the server's cannot be read.
+    server alone, so all variants are charged the server's CPU in their blocks, in which no other variant works; after
+    a block others do, so there it is that of the service and of the backends that stayed. It is unknown for the variant
+    that reconnects if the server's cannot be read.
     """
     cpu_s, after_s = inside.with_backends_s, after.with_backends_s
-    is_known = True
-    if reconnecting:
-        if inside.with_server_s is not None and after.with_server_s is not None:
-            cpu_s, after_s = inside.with_server_s, after.with_server_s
-        else:
-            is_known = block.variant not in reconnecting
+    is_known = not reconnecting or inside.with_server_s is not None or block.variant not in reconnecting
+    if reconnecting and inside.with_server_s is not None:
+        cpu_s = inside.with_server_s
     counters = {**block.counters, "after_cpu_s": after_s}
     if block.variant in reconnecting:
         counters["reconnected"] = 1.0
