@@ -98,19 +98,7 @@ def _configure_workers(parser: ArgumentParser) -> None:
         metavar="PATH",
         help="Python without a GIL that has the function too, for the way free-threaded (default: none)",
     )
-    parser.add_argument(
-        "--timeout",
-        type=options.seconds,
-        default=_TIMEOUT_S,
-        metavar="S",
-        help=f"seconds after which a measurement is given up (default: {_TIMEOUT_S:g})",
-    )
-    options.add_replicates(parser, _REPLICATES, at_least=1)
-    options.add_preset(parser, quick=f"{_QUICK_JOBS} jobs, 1 worker and as many as cores", default="all")
-    options.add_seed(parser, "seed of the order of the measurements")
-    options.add_out(parser, "folder of the run (default: a new one in profiles/)")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or with the newest one")
-    options.add_output(parser, markdown=True, page=True)
+    _add_measurement(parser, quick=f"{_QUICK_JOBS} jobs, 1 worker and as many as cores")
 
 
 @dataclass(frozen=True)
@@ -159,6 +147,11 @@ def _configure_matrix(parser: ArgumentParser) -> None:
         metavar="PATTERN",
         help="count the results in what the command printed, as placebench study workers does",
     )
+    _add_measurement(parser, quick=f"{_QUICK_JOBS} runs")
+
+
+def _add_measurement(parser: ArgumentParser, *, quick: str) -> None:
+    """Add the options of how a study measures, and of its run; *quick*: what --preset quick changes, for the help."""
     parser.add_argument(
         "--timeout",
         type=options.seconds,
@@ -167,7 +160,7 @@ def _configure_matrix(parser: ArgumentParser) -> None:
         help=f"seconds after which a measurement is given up (default: {_TIMEOUT_S:g})",
     )
     options.add_replicates(parser, _REPLICATES, at_least=1)
-    options.add_preset(parser, quick=f"{_QUICK_JOBS} runs", default="all")
+    options.add_preset(parser, quick=quick, default="all")
     options.add_seed(parser, "seed of the order of the measurements")
     options.add_out(parser, "folder of the run (default: a new one in profiles/)")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or with the newest one")

@@ -20,19 +20,19 @@ _Allowed = Sequence[Sequence[int]]  # the providers that each group may use
 
 
 class Matching:
-    """An assignment of groups to providers with room for them, repaired when the allowed providers change."""
+    """An assignment of groups to providers with capacity for them, repaired when the allowed providers change."""
 
-    def __init__(self, groups: Sequence[int], exclusive: Collection[int], room: Mapping[int, int]) -> None:
+    def __init__(self, groups: Sequence[int], exclusive: Collection[int], capacity: Mapping[int, int]) -> None:
         """Start with no group assigned.
 
         Args:
             groups: The numbers of the groups to assign.
             exclusive: The groups of which a provider takes only one.
-            room: The number of groups that each provider takes.
+            capacity: The number of groups that each provider takes.
         """
         self._groups = groups
         self._exclusive = exclusive
-        self._room = room
+        self._capacity = capacity
         self._provider_of: dict[int, int] = {}
         self._groups_at: dict[int, dict[int, None]] = defaultdict(dict)
         self._exclusive_at: dict[int, int] = {}
@@ -69,7 +69,7 @@ class Matching:
                     continue
                 visited.add(provider)
                 present = self._groups_at[provider]
-                if len(present) < self._room[provider]:
+                if len(present) < self._capacity[provider]:
                     self._move(group, provider, displaced_by)
                     return True
                 for other in present:
@@ -133,10 +133,10 @@ class Completion:
         for class_number, amount in sorted({item for group in single for item in rules.demands[group].items()}):
             groups = tuple(group for group in single if rules.demands[group].get(class_number, 0) >= amount)
             competing[groups] = None
-        self._matchings = [Matching(groups, rules.exclusive, _room(groups, rules)) for groups in competing]
+        self._matchings = [Matching(groups, rules.exclusive, _capacity(groups, rules)) for groups in competing]
         if alone := [group for group in single if group in rules.exclusive]:
-            room = {provider: 1 for group in alone for provider in rules.options[group]}
-            self._matchings.append(Matching(alone, rules.exclusive, room))
+            capacity = {provider: 1 for group in alone for provider in rules.options[group]}
+            self._matchings.append(Matching(alone, rules.exclusive, capacity))
         used = {provider for groups in rules.subtrees for group in groups for provider in rules.options[group]}
         self._lineages = {provider: tuple(rules.lineage(provider)) for provider in used}
         self._below = Memo(self._find_below)
@@ -201,17 +201,17 @@ class Completion:
         return frozenset(provider for provider in lineages if lineages[top][0] in lineages[provider])
 
 
-def _room(groups: Sequence[int], rules: CompletionRules) -> dict[int, int]:
+def _capacity(groups: Sequence[int], rules: CompletionRules) -> dict[int, int]:
     """Return how many of the groups each provider can take at most: the number of smallest amounts that fit."""
     candidates: dict[int, list[int]] = defaultdict(list)
     for group in groups:
         for provider in rules.options[group]:
             candidates[provider].append(group)
-    room = {}
+    capacity = {}
     for provider, able in candidates.items():
-        room[provider] = len(able)
+        capacity[provider] = len(able)
         for class_number in {number for group in able for number in rules.demands[group]}:
             sums = accumulate(sorted(rules.demands[group].get(class_number, 0) for group in able))
             fitting = sum(total <= rules.free[provider, class_number] for total in sums)
-            room[provider] = min(room[provider], fitting)
-    return room
+            capacity[provider] = min(capacity[provider], fitting)
+    return capacity

@@ -151,7 +151,7 @@ def test_steps_between_combinations_are_bounded_by_a_polynomial(units: int, isol
     for groups, count in product([4, 7, 8, 9, 16, 24], [4, 8, 16, 24]):
         host, options = devices(groups, count, isolate=isolate, numa=numa, units=units)
         at_most = (combinations.PATIENCE + 1) * len(options) * (count + 1)
-        room = (count // 2 if numa else count) * (1 if isolate else units)
+        capacity = (count // 2 if numa else count) * (1 if isolate else units)
 
         found = 0
         for _ in islice(host.combine(options), 50):
@@ -160,7 +160,7 @@ def test_steps_between_combinations_are_bounded_by_a_polynomial(units: int, isol
             host.tried = 0
 
         assert host.tried <= at_most
-        assert (found > 0) == (groups <= room)
+        assert (found > 0) == (groups <= capacity)
 
 
 def test_groups_that_need_more_than_a_count_are_refused_at_once() -> None:
@@ -186,19 +186,19 @@ class Counted(list[int]):
 
 
 @given(st.lists(st.sets(st.integers(0, 7)), min_size=8, max_size=8), st.integers(1, 3))
-def test_a_matching_is_one_of_hall(sets: list[set[int]], room: int) -> None:
-    """Eight groups find room if and only if each set of them has providers with enough room together; each group
+def test_a_matching_is_one_of_hall(sets: list[set[int]], capacity: int) -> None:
+    """Eight groups are matched if and only if each set of them has providers with enough capacity together; each group
     looks at each edge at most once."""
     Counted.seen = 0
     allowed = [Counted(sorted(each)) for each in sets]
-    matching = Matching(range(8), frozenset(), dict.fromkeys(range(8), room))
+    matching = Matching(range(8), frozenset(), dict.fromkeys(range(8), capacity))
 
     unions = (
         (len(some), set().union(*(sets[group] for group in some)))
         for mask in range(1, 256)
         if (some := [group for group in range(8) if mask >> group & 1])
     )
-    assert matching.repair(allowed) == all(count <= room * len(union) for count, union in unions)
+    assert matching.repair(allowed) == all(count <= capacity * len(union) for count, union in unions)
     assert Counted.seen <= 8 * sum(map(len, sets))
 
 
