@@ -40,7 +40,7 @@ PROGRAMS = {"runtime", "meters", "loadgen"}
 PRODUCT = (
     BASE
     | PROGRAMS
-    | {"stats", "telemetry", "page", "profiler", "compare", "history", "results", "report", "study", "remote"}
+    | {"stats", "telemetry", "page", "profiler", "compare", "history", "results", "report", "study", "remote", "ci"}
 )
 MAY_IMPORT = {
     "__init__": set(),
@@ -98,6 +98,7 @@ MAY_IMPORT = {
         "masking",
         "errors",
     },
+    "ci": {"report", "results", "profiler", "stats", "units", "errors"},
     "commands": PRODUCT | {"commands"},
     "lab": PRODUCT | {"commands"},
     "reference": set(),

@@ -97,6 +97,11 @@ OWN: Mapping[str, Entry] = {
     "history backfill": Entry(
         "measure the commits of a range that the history does not hold", "placebench.commands.history"
     ),
+    "ci": Entry("compare each pull or merge request with its base, on GitHub or GitLab"),
+    "ci init": Entry("write the job that compares a change with its base", "placebench.commands.ci"),
+    "ci report": Entry(
+        "show a run in CI: summary, annotations, and one comment that is kept up to date", "placebench.commands.ci"
+    ),
     "calibrate": Entry("measure which differences this machine can detect", "placebench.commands.calibrate"),
     "report": Entry("open, list, compare, export or reproduce the runs that were made"),
     "report open": Entry("show a run, and build its page again", "placebench.commands.report"),

@@ -101,14 +101,7 @@ def _configure(parser: ArgumentParser) -> None:
         help="requests that arrive per second, whatever the responses, at random moments that are the same for all "
         "variants (default: the plan's); latency counts from the moment a request was due",
     )
-    parser.add_argument(
-        "--gate",
-        action="append",
-        default=[],
-        metavar="EXPR",
-        help="what must hold: 'statements <= 18', or 'cpu_s < 1.03x' of the base; exit code 1 where it does not, "
-        "3 where that is inconclusive; may be repeated",
-    )
+    options.add_gates(parser)
 
 
 def _run(given: CompareOptions) -> int:

@@ -292,12 +292,15 @@ def _check(given: CheckOptions) -> int:
     )
     if found:
         return GateFailedError.exit_code
-    if unknown := next((each for each in series if not each.points), None):
+    if unknown := next((each for each in series if len(each.points) < 2), None):
         where, missing = "", "a count" if unknown.metric in COUNTED else "an interval"
         remedy = "is there a database?" if unknown.metric in COUNTED else "six replicates are needed"
         if unknown.left_out:
             where, remedy = " in the history of HEAD", "measure its commits with `placebench history backfill`"
-        raise UndecidedError(f"inconclusive: no commit{where} has {missing} of {unknown.metric}: {remedy}")
+        if unknown.points:
+            remedy = "a step needs two, or the reference in the history of HEAD"
+        count = "only one" if unknown.points else "no"
+        raise UndecidedError(f"inconclusive: {count} commit{where} has {missing} of {unknown.metric}: {remedy}")
     return 0
 
 

@@ -245,6 +245,18 @@ def add_out(parser: ArgumentParser, help: str, *, metavar: str = "DIR", default:
     parser.add_argument("-o", "--out", type=path, metavar=metavar, default=default, help=help)
 
 
+def add_gates(parser: ArgumentParser) -> None:
+    """Add --gate, the conditions of a comparison."""
+    parser.add_argument(
+        "--gate",
+        action="append",
+        default=[],
+        metavar="EXPR",
+        help="what must hold: 'statements <= 18', or 'cpu_s < 1.03x' of the base; exit code 1 where it does not, "
+        "3 where that is inconclusive; may be repeated",
+    )
+
+
 def add_database(parser: "_ActionsContainer", help: str) -> None:  # noqa: A002
     """Add --db, the database that the command acts on."""
     parser.add_argument("--db", type=text, metavar="URL", help=help)

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from statistics import NormalDist
 
 from placebench.history.change_points import Point, Step, find_steps
@@ -95,11 +96,14 @@ def all_points(series: Sequence[Series]) -> list[SeriesPoint]:
 def series_of(history: History, metric: str, *, order: Sequence[str] | None = None) -> Series:
     """Return one metric over the commits of *order*, oldest first; None: in the order in which they were measured.
 
-    Several entries of a commit are merged into one point. Raises KeyError for a metric that a history does not have.
+    Several entries of a commit are merged into one point. A reference is a point too, with the ratio 1 to itself: so a
+    first commit that differs from it is a step. Raises KeyError for a metric that a history does not have.
     """
-    order = list(dict.fromkeys(each.commit for each in history.entries)) if order is None else order
+    if order is None:
+        order = list(dict.fromkeys(chain.from_iterable((each.reference, each.commit) for each in history.entries)))
     place = {commit: number for number, commit in enumerate(order)}
-    chain, variances, linking = _chain(history.entries, metric)
+    references, variances, linking = _chain(history.entries, metric)
+    names = {each.reference: each.reference_name for each in history.entries}
     by_commit: dict[str, list[tuple[HistoryEntry, Point]]] = defaultdict(list)
     left_out, unlinked = [], []
     for number, entry in enumerate(history.entries):
@@ -109,12 +113,18 @@ def series_of(history: History, metric: str, *, order: Sequence[str] | None = No
         if entry.commit not in place:
             left_out.append(entry)
             continue
-        if entry.reference not in chain:
+        if entry.reference not in references:
             unlinked.append(entry)
             continue
-        offset, links = chain[entry.reference]
+        offset, links = references[entry.reference]
         by_commit[entry.commit].append((entry, Point(point.value + offset, point.variance, links)))
-    points = tuple(_merge(by_commit[commit], place[commit]) for commit in sorted(by_commit, key=place.__getitem__))
+    made = [_merge(found, place[commit]) for commit, found in by_commit.items()]
+    made += [
+        SeriesPoint(reference, names[reference], names[reference], place[reference], Point(offset, 0.0, links))
+        for reference, (offset, links) in references.items()
+        if made and reference in place and reference not in by_commit
+    ]
+    points = tuple(sorted(made, key=lambda point: point.place))
     found = find_steps(
         [each.point for each in points],
         between_runs=_BETWEEN_RUNS * MARGINS[metric],
@@ -138,19 +148,19 @@ def _chain(
     entries: Sequence[HistoryEntry], metric: str
 ) -> tuple[dict[str, tuple[float, frozenset[str]]], dict[str, float], set[int]]:
     """Return each reference's log ratio to the newest one and its links, the links' variances and their entries."""
-    references = {each.reference for each in entries}
-    chain = {each.reference: (0.0, frozenset[str]()) for each in entries[-1:]}
+    pinned = {each.reference for each in entries}
+    linked = {each.reference: (0.0, frozenset[str]()) for each in entries[-1:]}
     variances: dict[str, float] = {}
     linking = set()
     for number, entry in reversed(list(enumerate(entries))):  # links are newer than what they link
         point = _point(entry.metrics.get(metric))
-        if entry.commit in references and entry.commit not in chain and entry.reference in chain and point:
-            offset, links = chain[entry.reference]
+        if entry.commit in pinned and entry.commit not in linked and entry.reference in linked and point:
+            offset, links = linked[entry.reference]
             name = f"{entry.commit} {entry.reference}"
-            chain[entry.commit] = offset + point.value, links | {name}
+            linked[entry.commit] = offset + point.value, links | {name}
             variances[name] = point.variance
             linking.add(number)
-    return chain, variances, linking
+    return linked, variances, linking
 
 
 def _merge(entries: Sequence[tuple[HistoryEntry, Point]], place: int) -> SeriesPoint:

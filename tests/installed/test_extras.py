@@ -94,6 +94,7 @@ BASE = (
     Call("profile live 4194304", "there is no process", exit_code=2),
     Call("link 127.0.0.1:1", "127.0.0.1:1 cannot be reached", exit_code=2),
     Call("lab files", "locustfiles"),
+    Call("ci init github", "pyproject.toml", exit_code=2),
 )
 STUDY = "--preset quick --trees 2 --server {server}"
 BENCH = (
@@ -103,6 +104,7 @@ BENCH = (
     measures(f"calibrate {STUDY}"),
     Call("report open {run}", "index.html"),
     Call("report list {runs}", "made"),
+    Call("ci report {run}", "nothing to annotate"),
     Call("report diff {run} {run}", "made"),
     Call("report export {run}", '"headline"'),
     measures("report reproduce published.json --server {server}"),

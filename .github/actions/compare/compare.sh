@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Compares $BASE with $HEAD by the lines of $GATES and $ARGUMENTS, in the environment of $PYTHON; the summary goes to the
-# job's page. Each call has its own folder.
+# Compares $BASE with $HEAD by the lines of $GATES and $ARGUMENTS, in the environment of $PYTHON. Each call has its own
+# folder.
 set -euo pipefail
 
 folder=$(mktemp -d "${RUNNER_TEMP:?}/placebench-compare.XXXXXX")
 errors=$folder.log
+echo "folder=$folder" >>"$GITHUB_OUTPUT"
 words=(--out "$folder" ${PYTHON:+"--python=$PYTHON"})
 while IFS= read -r line; do [ -z "$line" ] || words+=("--gate=$line"); done <<<"${GATES:-}"
 while IFS= read -r line; do
@@ -20,12 +21,6 @@ code=0
 "${PLACEBENCH:-placebench}" compare "$BASE" "$HEAD" "${words[@]}" 2> >(tee "$errors" >&2) || code=$?
 wait
 echo "exit-code=$code" >>"$GITHUB_OUTPUT"
-if [ -f "$folder/summary.md" ]; then
-    echo "folder=$folder" >>"$GITHUB_OUTPUT"
-    cat "$folder/summary.md" >>"$GITHUB_STEP_SUMMARY"
-else
-    echo "Nothing was compared: the log of the job says why." >>"$GITHUB_STEP_SUMMARY"
-fi
 if [ "$code" = 3 ] && [ "${FAIL_ON_INCONCLUSIVE:-false}" != true ]; then
     reason=$(grep '^placebench compare: ' "$errors" | tail -n 1 || true)
     echo "::warning title=placebench::${reason:-inconclusive: a gate is undecided; more replicates narrow its interval}"

@@ -5,7 +5,7 @@ All figures are means per request, so recordings of different numbers of request
 not an experiment: they show where something changed, not whether a change is faster.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -236,18 +236,22 @@ def frame_changes(before: "FlameSession", after: "FlameSession") -> tuple[FrameC
 
 def self_times(session: "FlameSession") -> dict[Frame, float]:
     """Return the self time of each frame in seconds, without profiler overhead; line numbers are ignored."""
-    places: dict[str, str] = {}
+    frames: dict[str, Frame] = {}
     times: dict[Frame, float] = {}
     for stack, seconds in session.frame_records:
-        function, _, rest = stack[-1].partition("\x00") if stack else ("?", "", "")
-        file = rest.partition("\x00")[0]
-        if file == "profiler":
-            continue
-        if file not in places:
-            places[file] = relative_place(file, session.sys_path)
-        frame = function, places[file]
-        times[frame] = times.get(frame, 0.0) + seconds
+        last = stack[-1] if stack else "?"
+        if last not in frames:
+            frames[last] = frame_of(stack, session.sys_path)
+        frame = frames[last]
+        if frame[1] != "profiler":
+            times[frame] = times.get(frame, 0.0) + seconds
     return times
+
+
+def frame_of(stack: Sequence[str], sys_path: Iterable[str]) -> Frame:
+    """Return the innermost frame of a stack of a session, without its line."""
+    function, _, rest = stack[-1].partition("\x00") if stack else ("?", "", "")
+    return function, relative_place(rest.partition("\x00")[0], sys_path)
 
 
 def relative_place(file: str, sys_path: Iterable[str]) -> str:

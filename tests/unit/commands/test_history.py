@@ -103,6 +103,33 @@ def test_a_check_of_nothing_is_inconclusive(shop: Path, capsys: pytest.CaptureFi
     assert "no commit has an interval of cpu_s" in capsys.readouterr().err
 
 
+def test_one_commit_without_its_reference_is_inconclusive(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A step needs two: exit code 3 says so, and not that there is no regression."""
+    write_history(shop, [3.0])
+
+    assert main(["history", "check", "--metric", "cpu_s"]) == 3
+    assert "only one commit has an interval of cpu_s: a step needs two" in capsys.readouterr().err
+
+
+def test_two_branches_merge_their_lines(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With merge=union, and although an editor took the last line end: both acceptances are in the file."""
+    path = write_history(shop, [1.0] * 8 + [2.0] * 8)
+    (shop / ".gitattributes").write_text(f"{path.name} merge=union\n")
+    path.write_text(path.read_text().rstrip("\n"))
+    git(shop, "add", ".")
+    git(shop, "commit", "-qm", "A history")
+    step = commits(shop)[9]
+    for branch in ("one", "two"):
+        git(shop, "checkout", "-q", "-b", branch, "HEAD" if branch == "one" else "one~1")
+        assert main(["history", "bless", step, "--reason", branch, "--metric", "cpu_s"]) == 0
+        git(shop, "commit", "-qam", branch)
+    git(shop, "merge", "-q", "one", "-m", "both")
+    reasons = [json.loads(line).get("reason") for line in path.read_text().splitlines()]
+
+    assert reasons == [*[None] * 16, "two", "one"]
+    assert main(["history", "check", "--metric", "cpu_s"]) == 0
+
+
 def test_a_commit_without_a_step_is_not_blessed(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The line names the steps that there are."""
     before = entry('{"cpu_s":{"ratio":1.0,"low":0.99,"high":1.01,"replicates":12}}')

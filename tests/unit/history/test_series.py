@@ -50,6 +50,16 @@ def test_a_step_upwards_is_a_regression_between_two_commits() -> None:
     assert math.exp(found.step.change) == pytest.approx(1.05, abs=0.002)
 
 
+def test_the_first_commit_alone_can_be_a_regression() -> None:
+    """The reference is a point too, with the ratio 1 to itself; not where it is no commit of the order."""
+    lines = [entry(commit(1), 3.0)]
+    made = series_of(History(lines), "cpu_s", order=[OLD, commit(1)])
+
+    assert [(each.after, each.until) for each in made.regressions] == [(OLD, commit(1))]
+    assert [each.interval for each in made.points][0] == (1.0, 1.0, 1.0)
+    assert [each.commit for each in series_of(History(lines), "cpu_s", order=[commit(1)]).points] == [commit(1)]
+
+
 def test_a_regression_that_was_reverted_stays_gone() -> None:
     """A later, wanted step is one of its own: neither before nor after it is accepted does the first come back."""
     levels = [1.0] * 10 + [3.0] * 10 + [1.0] * 10 + [2.0] * 10
@@ -153,7 +163,7 @@ def test_entries_of_one_commit_are_one_point() -> None:
     """Two machines measured it: the precise one weighs more."""
     lines = [entry(commit(1), 1.0, half=0.001), entry(commit(1), 1.1, half=0.1)]
 
-    (point,) = series_of(History(lines), "cpu_s").points
+    _, point = series_of(History(lines), "cpu_s").points
 
     assert point.interval[0] == pytest.approx(1.0, abs=0.001)
 
@@ -163,7 +173,7 @@ def test_an_entry_without_an_interval_is_no_point() -> None:
     bare = Measured(ratio=1.0, replicates=3)
     lines = [entry(commit(1), 1.0), replace_metrics(entry(commit(2), 1.0), bare)]
 
-    assert [each.commit for each in series_of(History(lines), "cpu_s").points] == [commit(1)]
+    assert [each.commit for each in series_of(History(lines), "cpu_s").points] == [OLD, commit(1)]
 
 
 def replace_metrics(made: HistoryEntry, measured: Measured) -> HistoryEntry:

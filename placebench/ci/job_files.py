@@ -1,0 +1,41 @@
+"""The file of a CI job that compares a change with its base: `job_text` and `job_path`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import jinja2
+
+from placebench.ci.project import CiProject, ServiceName
+
+GATES = ("statements <= 1.0x", "round_trips <= 1.0x", "rows <= 1.0x")
+"""The default gates: counts, which are the same on every machine."""
+_PATHS: dict[ServiceName, str] = {
+    "github": ".github/workflows/placebench.yml",
+    "gitlab": ".gitlab/placebench.yml",
+}
+
+
+def job_path(service: ServiceName) -> Path:
+    """Return the usual path of the file, relative to the repository."""
+    return Path(_PATHS[service])
+
+
+def job_text(service: ServiceName, project: CiProject, *, source: str, gates: Sequence[str] = GATES) -> str:
+    """Return the YAML of the job.
+
+    source: what pip installs as placebench. gates: the conditions of `placebench compare --gate`.
+    """
+    # Not the syntax of Jinja: GitHub's expressions have double braces too.
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        variable_start_string="<<",
+        variable_end_string=">>",
+        block_start_string="<%",
+        block_end_string="%>",
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+    )
+    template = templates.get_template(f"{service}.yml")
+    return template.render(project=project, source=source, gates=list(gates or GATES))

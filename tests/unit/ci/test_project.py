@@ -1,0 +1,85 @@
+"""What the CI job of a project is written with, by the files that are there."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from placebench.ci.project import CiProject, guess_service, read_project
+from placebench.errors import UsageError
+
+OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
+DESCRIBED = '[tool.placebench.app]\napp = "shop:app"\n'
+ACTIVE = '"$(command -v python)"'
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("", CiProject(OWN, ("pip install .",), ACTIVE, "pyproject.toml")),
+        ("requirements.txt", CiProject(OWN, ("pip install -r requirements.txt",), ACTIVE, "requirements.txt")),
+        ("uv.lock", CiProject(OWN, ("pip install uv", "uv sync --frozen"), ".venv/bin/python", "uv.lock")),
+        (
+            "poetry.lock",
+            CiProject(
+                OWN,
+                ("pip install poetry", "poetry install --no-interaction"),
+                '"$(poetry env info --executable)"',
+                "poetry.lock",
+            ),
+        ),
+    ],
+)
+def test_a_project_is_installed_by_the_files_that_it_has(file: str, expected: CiProject, tmp_path: Path) -> None:
+    """A lock file comes before requirements, and those before the project itself."""
+    (tmp_path / "pyproject.toml").write_text(DESCRIBED)
+    if file:
+        (tmp_path / file).touch()
+
+    assert read_project(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("pinned", "permitted", "expected"),
+    [
+        ("3.12.4\n", ">=3.11", "3.12"),
+        ("", "==3.13.*", "3.13"),
+        ("", "~=3.12", "3.12"),
+        ("", ">=3.11,<=3.13", "3.13"),
+        ("", ">=3.10,<3.13", "3.12"),
+        ("", ">=3.11", OWN),
+    ],
+)
+def test_the_python_is_one_that_the_project_permits(pinned: str, permitted: str, expected: str, tmp_path: Path) -> None:
+    """The pinned one, else the newest below the upper bound, else the one that runs now."""
+    (tmp_path / "pyproject.toml").write_text(f'[project]\nrequires-python = "{permitted}"\n{DESCRIBED}')
+    if pinned:
+        (tmp_path / ".python-version").write_text(pinned)
+
+    assert read_project(tmp_path).python == expected
+
+
+@pytest.mark.parametrize("text", [None, "[project]\n", "[tool.placebench]\ntrees = 1\n", "[tool"])
+def test_a_project_that_no_comparison_would_start_for_is_refused(text: str | None, tmp_path: Path) -> None:
+    """Without a file, without the table of the application, or with a broken file: one line with the file's name."""
+    if text is not None:
+        (tmp_path / "pyproject.toml").write_text(text)
+
+    with pytest.raises(UsageError, match=r"pyproject\.toml"):
+        read_project(tmp_path)
+
+
+def test_the_service_is_the_one_that_the_repository_points_to(tmp_path: Path) -> None:
+    """By its remote, or by its files; with none or with both the user is asked."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "config").write_text('[remote "origin"]\n    url = git@gitlab.example.org:team/shop.git\n')
+
+    assert guess_service(tmp_path) == "gitlab"
+    (tmp_path / ".github").mkdir()
+    with pytest.raises(UsageError, match="github or gitlab"):
+        guess_service(tmp_path)
+    (tmp_path / ".git" / "config").unlink()
+    assert guess_service(tmp_path) == "github"
+    (tmp_path / ".github").rmdir()
+    with pytest.raises(UsageError, match="github or gitlab"):
+        guess_service(tmp_path)
