@@ -76,6 +76,8 @@ def test_a_history_from_its_first_commit_to_a_new_reference(
     ]
     assert history("backfill", "v1..HEAD", *measured) == (0, "nothing is missing\n")
 
+    assert history("check", "--metric", "statements")[0] == 1  # a statement more than v1
+    assert history("bless", "slow", "--reason", "names are sorted", "--metric", "statements")[0] == 0
     assert history("check", "--metric", "statements")[0] == 0
     (shop / "shop.py").write_text(SHOP.format(statements=4))
     git(shop, "commit", "-aqm", "Four")
@@ -90,8 +92,8 @@ def test_a_history_from_its_first_commit_to_a_new_reference(
     assert history("add", "--reference", "slow", *measured)[0] == 0
     code, said = history("show", "--metric", "statements", "--json", "--csv", "h.csv")
     series = json.loads(said)["metrics"]["statements"]
-    assert [round(each["ratio"], 2) for each in series["points"]] == [1.0, 1.33]
-    assert [each["accepted"] for each in series["steps"]] == ["orders have items now"]
+    assert [round(each["ratio"], 2) for each in series["points"]] == [0.67, 1.0, 1.33]
+    assert [each["accepted"] for each in series["steps"]] == ["names are sorted", "orders have items now"]
     assert "orders have items now" in (shop / "placebench-history.html").read_text()
     assert (shop / "h.csv").read_text().splitlines()[0] == "time,commit,statements"
     assert git(shop, "worktree", "list").count("\n") == 0
