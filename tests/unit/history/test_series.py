@@ -56,7 +56,7 @@ def test_the_first_commit_alone_can_be_a_regression() -> None:
     made = series_of(History(lines), "cpu_s", order=[OLD, commit(1)])
 
     assert [(each.after, each.until) for each in made.regressions] == [(OLD, commit(1))]
-    assert [each.interval for each in made.points][0] == (1.0, 1.0, 1.0)
+    assert made.points[0].interval == (1.0, 1.0, 1.0)
     assert [each.commit for each in series_of(History(lines), "cpu_s", order=[commit(1)]).points] == [commit(1)]
 
 
