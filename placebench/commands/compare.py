@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _MIN_LOAD_REPLICATES = 10
 """Under load there are five metrics beside CPU: with fewer, none of them alone could have a verdict."""
 _REPLICATES = {"quick": 8, "default": 12, "publish": 30}
+_CONTROLS = {"quick": "3%"}
+"""The control of the preset that CI uses, unless another one is named or none."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,10 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_plan(parser)
     options.add_replicates(parser, "the plan's, or 12; with --sequential the most: 100")
     options.add_sequential(parser)
-    options.add_preset(parser, **{name: f"{number} replicates" for name, number in _REPLICATES.items()})
+    shown = {name: f" and --control {control.replace('%', '%%')}" for name, control in _CONTROLS.items()}
+    options.add_preset(
+        parser, **{name: f"{number} replicates{shown.get(name, '')}" for name, number in _REPLICATES.items()}
+    )
     options.add_requests(parser, default="the plan's")
     options.add_login(parser)
     options.add_comparison(parser, rounds="the plan's, or 24", requests=False)
@@ -91,8 +96,9 @@ def _configure(parser: ArgumentParser) -> None:
         "--control",
         type=options.text,
         metavar="AMOUNT",
-        help="also measure the base with a slow-down that the run must find: 3%% more CPU per request, or wait:1ms; "
-        "if it is not found, no gate on a time passes, and the exit code is 3",
+        help="also measure the base with a change that the run must find: 3%% more CPU per request, wait:1ms, or one "
+        "statement more; if it is not found, no gate on such a metric passes, and the exit code is 3 (default: the "
+        "plan's, or that of --preset; none leaves it out)",
     )
     parser.add_argument(
         "--rate",
@@ -139,7 +145,14 @@ def _run(given: CompareOptions) -> int:
     if given.preset and given.comparison.replicates is None:
         fewest = _MIN_LOAD_REPLICATES if (plan.users or 1) > 1 or plan.rate else 0
         plan = replace(plan, replicates=max(fewest, _REPLICATES[given.preset]))
-    compare_plan(given.comparison, plan, gates=gates, requests=given.requests.requests(), login=given.requests.logins())
+    compare_plan(
+        given.comparison,
+        plan,
+        gates=gates,
+        requests=given.requests.requests(),
+        login=given.requests.logins(),
+        default_control=_CONTROLS.get(given.preset or ""),
+    )
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.output import emit, emit_report, open_page, print_result, say, terminal_width
 from placebench.commands.runs import compare_plan, list_run
-from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesError, UsageError
+from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesError, UndecidedError, UsageError
 
 
 @dataclass(frozen=True)
@@ -176,11 +176,16 @@ def _reproduce(given: ReproduceOptions) -> int:
     if hidden := _hidden(published.plan):
         raise UsageError(f"{given.result}: not published: {hidden}: write values of your own into a copy of it")
     folders: list[Path] = []
+    undecided: UndecidedError | None = None
     try:
         plan = parse_plan(published.plan, source=given.result, folder=given.folder)
         compare_plan(given.comparison, plan, emit=lambda report: folders.append(report.folder))
     except TooFewReplicatesError as error:
         say(str(error))
+    except UndecidedError as error:
+        if not folders:
+            raise
+        undecided = error
     except PlacebenchError as error:
         if folders or error.exit_code != PlacebenchError.exit_code:
             raise
@@ -189,6 +194,8 @@ def _reproduce(given: ReproduceOptions) -> int:
     (report.folder / "reproduction.json").write_text(json.dumps(report.document, ensure_ascii=False), encoding="utf-8")
     emit_report(given.comparison.output, report)
     raise_for_claims(report)
+    if undecided:
+        raise undecided
     return 0
 
 

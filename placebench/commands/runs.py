@@ -62,22 +62,25 @@ def compare_plan(
     gates: "Sequence[Gate]" = (),
     requests: "Sequence[Request]" = (),
     login: "Sequence[Request]" = (),
+    default_control: str | None = None,
     emit: "Callable[[Report], object] | None" = None,
 ) -> Path:
     """Compare the variants of *plan* and return the run's folder; options override the plan.
 
-    postgres: PostgreSQL settings added to every variant. requests, login: requests of the command line. emit: as in
+    postgres: PostgreSQL settings added to every variant. requests, login: requests of the command line.
+    default_control: the control if neither options nor plan name one and the baseline can have it. emit: as in
     `run_comparison`; None: the report is printed.
     """
-    from placebench.compare.keep.control import Control
+    from placebench.compare.keep.control import NO_CONTROL, Control
     from placebench.compare.published_plan import plan_document
     from placebench.compare.what.variants import read_variants
     from placebench.compare.what.workload import ServiceApi, read_workload
 
     emit = emit or partial(emit_report, given.output)
-    control = Control.parse(given.control) if given.control else None
+    named = given.control or plan.control
+    control = Control.parse(named) if named and named != NO_CONTROL else None
     if given.run.host:
-        more = {"postgres": postgres, "requests": requests, "login": login}
+        more = {"postgres": postgres, "requests": requests, "login": login, "default_control": default_control}
         return _compare_on_host(given, plan, more, gates=gates, emit=emit)
     if given.python:
         plan = _with_python(plan, given.python)
@@ -94,7 +97,10 @@ def compare_plan(
         default=request if any(each.data_kind for each in variants) else None,
     )
     variants = tuple(replace(each, postgres={**each.postgres, **postgres}) for each in variants)
-    settings = replace(_settings(given, plan, variants, workload), control=control)
+    settings = _settings(given, plan, variants, workload)
+    if default_control and not named and settings.replicates and not variants[0].command:
+        control = replace(Control.parse(default_control), is_default=True)
+    settings = replace(settings, control=control)
     settings = replace(settings, plan=plan_document(_filled_in(given.data, plan, data), settings))
     return run_comparison(given.run, data, settings, name=plan.name, gates=gates, emit=emit)
 

@@ -83,7 +83,7 @@ class CompareSettings:
     machine: ClientMachine | None = None
     """The machine that sends the timed requests; None for this machine."""
     control: Control | None = None
-    """The slow-down that the run must find, in a further copy of the baseline; None for none."""
+    """The change that the run must find, in a further copy of the baseline; None for none."""
     plan: Mapping[str, Any] = field(default_factory=dict)
     """Keys of a plan file that reproduces the comparison (`placebench.compare.published_plan`); may be empty."""
 
@@ -92,11 +92,11 @@ class CompareSettings:
         if self.replicates < 0 or self.rounds < 1:
             seen = f"{self.replicates} replicates of {self.rounds} rounds"
             raise PlacebenchError(f"{seen}: expected 0 or more, of 1 or more")
-        if self.control and not self.replicates:
+        if self.control and self.control.is_timed and not self.replicates:
             raise PlacebenchError("0 replicates and a control: nothing is timed; expected 1 replicate or more")
         if self.control:
             control_variant(self.variants[0], ())
-        if self.control and self.rate and self.control.metric != "cpu_s":
+        if self.control and self.rate and self.control.metric == "wall_s":
             raise PlacebenchError(
                 f"a control of {self.control.label} at a rate of {self.rate:g} per second: it must be found in the "
                 "wall time, which several requests at once do not have; expected a share of CPU, such as 3%"
@@ -114,7 +114,7 @@ class CompareSettings:
 
     @property
     def control_copy(self) -> Variant | None:
-        """The baseline under another name, into which the slow-down is injected; None without a control."""
+        """The baseline under another name, into which the change is injected; None without a control."""
         return control_variant(self.variants[0], [each.name for each in self.variants]) if self.control else None
 
     @property
@@ -170,14 +170,16 @@ class CompareRun:
         )
         self._run = RunFolder.resume(folder, replace(head, plan=dict(settings.plan)))
         self._same = SameResponses(self._run.save, settings.workload.rules)
-        self.replicates = ReplicateSeries(self._run, self._same, rounds=settings.rounds)
+        partial = [self._control.name] if self._control else []
+        self.replicates = ReplicateSeries(self._run, self._same, rounds=settings.rounds, partial=partial)
 
     @property
     def steps(self) -> int:
         """The number of steps that will be announced if every replicate is valid and no failure ends the run."""
         missing = self._settings.replicates - len(self.replicates.valid())
-        calibrated = int(self._settings.control is not None and self._settings.control.kind == "cpu")
-        return 1 + len(self._variants) + calibrated + self._profiled + max(0, missing)
+        control = self._settings.control
+        prepared = int(control is not None and control.kind in ("cpu", "statement"))
+        return 1 + len(self._settings.variants) + prepared + self._profiled + max(0, missing)
 
     def run(self, say: Say, note: Say = discard_message) -> None:
         """Measure everything, in order; the folder can be read even if an error ends the run.
@@ -193,17 +195,20 @@ class CompareRun:
                 in_place(self._variants, self._run.path / "sources") as variants,
             ):
                 prepared = self._prepare(databases, variants)
+                own = replace(
+                    prepared, variants=tuple(each for each in prepared.variants if not self._is_control(each))
+                )
                 with self._statistics(prepared, databases) as read:
-                    repeated = self._count(prepared, read)
-                    self.replicates.check_data(prepared, same_requests=not repeated)
-                    own = replace(
-                        prepared, variants=tuple(each for each in prepared.variants if not self._is_control(each))
-                    )
+                    counted = self._with_statement(prepared) if self._counts_control else own
+                    repeated = self._count(counted, read)
+                    self.replicates.check_data(counted, same_requests=not repeated)
                     self._count_collections(own)
-                    if self._settings.control and self._control:
+                    if self._settings.control and self._control and not self._counts_control:
                         record = _calibrate(self._run, prepared, self._settings.control, self._control.name)
                         prepared = _with_injection(prepared, record)
-                        self._variants = tuple(each for each in self._variants if each.name in prepared.named)
+                    else:
+                        prepared = own
+                    self._variants = tuple(each for each in self._variants if each.name in prepared.named)
                     with count_while_timed(prepared, read):
                         self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
                     # Last, so that a run that is interrupted here already has everything that the verdict needs.
@@ -211,6 +216,25 @@ class CompareRun:
                 shutil.rmtree(self._run.path / "responses", ignore_errors=True)
         finally:
             self._drop_dump()
+
+    @property
+    def _counts_control(self) -> bool:
+        """Whether the control is one more statement, which is counted and not timed."""
+        return self._settings.control is not None and not self._settings.control.is_timed
+
+    def _with_statement(self, prepared: PreparedVariants) -> PreparedVariants:
+        """Return the variants with one more statement in each request to the control, and save what was injected."""
+        assert self._control
+        assert self._settings.control
+        control, name = self._settings.control, self._control.name
+        record = ControlRecord(control.kind, control.amount, prepared.variants[0].name, name, None)
+        record.save(control_path(self._run.path))
+        added = {"PLACEBENCH_CONTROL_STATEMENTS": f"{control.amount:g}"}
+        variants = (
+            replace(each, variables={**each.variables, **added}) if self._is_control(each) else each
+            for each in prepared.variants
+        )
+        return replace(prepared, variants=tuple(variants))
 
     def _is_control(self, variant: Variant) -> bool:
         return self._control is not None and variant.name == self._control.name
@@ -255,6 +279,7 @@ class CompareRun:
             timer=self._run.timer,
             contents=data.contents,
             before={name: data.contents(url) for name, url in urls.items()} if "digest" in receipt else {},
+            counted_as={self._control.name: variants[0].name} if self._control else {},
         )
 
     @contextmanager
@@ -326,7 +351,7 @@ class CompareRun:
         primary = primary_metric(users=settings.users, rate=settings.rate)
         share = significance_shares(primary)[primary]
         pairs = [(*pair, primary, share, settings.width) for pair in settings.pairs]
-        if settings.control and self._control and self._control.name in names:
+        if settings.control and settings.control.is_timed and self._control and self._control.name in names:
             pairs.append((settings.variants[0].name, self._control.name, settings.control.metric, 1.0, None))
         for baseline, variant, metric, share, enough in pairs:
             effect = compare_blocks(self.replicates.blocks, baseline, variant, metric, share=share, sequential=True)

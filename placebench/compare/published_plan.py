@@ -42,6 +42,7 @@ def plan_document(plan: Experiment, settings: CompareSettings) -> dict[str, Any]
         "rounds": settings.rounds,
         **({"users": settings.users} if settings.users > 1 else {}),
         **({"rate": settings.rate} if settings.rate else {}),
+        **({"control": settings.control.text} if settings.control else {}),
     }
     shown: dict[str, Any] = mask_document(document)
     return shown

@@ -1,4 +1,4 @@
-"""The control of a comparison in its report: whether a slow-down of known size was found, `control_result`."""
+"""The control of a comparison in its report: whether a change of known size was found, `control_result`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +9,13 @@ from placebench.gates import Outcome
 from placebench.report.effects import effect_text, reason_text
 from placebench.report.model import Check
 from placebench.results import Run
-from placebench.stats import Comparison, compare_blocks
+from placebench.stats import Comparison, compare_blocks, compare_counts
+from placebench.stats.verdict import SLOWER
 
 
 @dataclass(frozen=True)
 class ControlResult:
-    """Whether a run found the slow-down that was injected into a copy of its baseline."""
+    """Whether a run found the change that was injected into a copy of its baseline."""
 
     control: Control
     variant: str
@@ -31,8 +32,17 @@ class ControlResult:
 
     @property
     def is_found(self) -> bool:
-        """Whether the whole confidence interval lies above no change."""
-        return self.comparison is not None and self.comparison.low is not None and self.comparison.low > 1
+        """Whether the whole confidence interval lies above no change, or for a statement the count is higher."""
+        if self.comparison is None:
+            return False
+        if not self.control.is_timed:
+            return self.comparison.verdict == SLOWER
+        return self.comparison.low is not None and self.comparison.low > 1
+
+    @property
+    def gated(self) -> str:
+        """The gates that do not pass without the control, as text."""
+        return "gate on a time" if self.control.is_timed else "gate on a count"
 
     @property
     def outcome(self) -> str:
@@ -40,7 +50,7 @@ class ControlResult:
         made = self.comparison
         if made is None:
             return f"not measured: {self.reason}"
-        if made.low is None:
+        if made.low is None and self.control.is_timed:
             return f"not found: {reason_text(made) or 'too few replicates'}"
         return f"{'found' if self.is_found else 'not found'} ({effect_text(made, named=True)})"
 
@@ -48,19 +58,20 @@ class ControlResult:
     def sentence(self) -> str:
         """What was injected, whether it was found, and the time that the control took."""
         if self.comparison is None:
-            return f"Control not measured: {self.reason}. No gate on a time passes."
+            passes = "" if self.control.is_default else f" No {self.gated} passes."
+            return f"Control not measured: {self.reason}.{passes}"
         injected = f"{self.control.label} injected"
         if self.injected_s and (whole_s := self.comparison.baseline_value):
             share = units.percent(self.injected_s / whole_s, digits=2)
             injected += f" ({units.duration(self.injected_s)} per request, {share} of {self.comparison.baseline})"
-        missed = "" if self.is_found else " This run would have missed such a slow-down: no gate on a time passes."
+        missed = "" if self.is_found else f" This run would have missed such a change: no {self.gated} passes."
         others_s = self.run_s - self.cost_s
         more = f", {units.percent(self.cost_s / others_s, digits=2)} more than without it" if others_s > 0 else ""
         return f"Control: {injected}: {self.outcome}.{missed} It took {units.duration(self.cost_s)}{more}."
 
     @property
     def check(self) -> Check:
-        """The result as a check, which is inconclusive if the slow-down was not found."""
+        """The result as a check, which is inconclusive if the change was not found."""
         outcome: Outcome = "passed" if self.is_found else "inconclusive"
         return Check(f"control {self.control.label}", self.variant or "control", outcome, self.outcome, is_control=True)
 
@@ -87,6 +98,12 @@ def control_result(run: Run) -> ControlResult | None:
     comparison, reason = None, ""
     if record is None:
         reason = "the run ended before"
+    elif not control.is_timed:
+        before, after = run.wire.get(baseline), run.wire.get(record.variant)
+        if before and after and before.statements and after.statements:
+            comparison = compare_counts(before.statements, after.statements, baseline, record.variant, control.metric)
+        else:
+            reason = "statements are not counted here"
     elif injected_s is None:
         reason = f"the CPU of {baseline} per request is unknown"
     else:

@@ -56,12 +56,20 @@ def judge_gate(gate: Gate, comparison: Comparison) -> Check:
     return Check(gate.text, comparison.variant, outcome, measured)
 
 
-def without_control(gates: Sequence[Gate], checks: Sequence[Check]) -> list[Check]:
-    """Return the checks of a run that did not find its control: a gate on a time that passed is inconclusive."""
-    timed = {gate.text for gate in gates if gate.metric in METRICS and gate.metric.endswith("_s")}
+def needs_control(gate: Gate, *, is_timed: bool) -> bool:
+    """Return whether a gate passes only if the control is found: one on a time, or for a counted control on a count."""
+    return gate.metric in METRICS and gate.metric.endswith("_s") if is_timed else gate.metric in COUNTED
+
+
+def without_control(gates: Sequence[Gate], checks: Sequence[Check], *, is_timed: bool = True) -> list[Check]:
+    """Return the checks of a run that did not find its control: a gate that needs it and passed is inconclusive.
+
+    is_timed: whether the control is a slow-down; otherwise it is one more statement.
+    """
+    needing = {gate.text for gate in gates if needs_control(gate, is_timed=is_timed)}
     return [
         replace(each, outcome="inconclusive", measured=f"{each.measured}; the control was not found")
-        if each.outcome == "passed" and each.name in timed
+        if each.outcome == "passed" and each.name in needing
         else each
         for each in checks
     ]

@@ -15,6 +15,7 @@ from placebench import units
 from placebench.decoding import Count, Positive, read_json
 from placebench.errors import GateFailedError, PlacebenchError, UndecidedError
 from placebench.masking import HIDDEN
+from placebench.report.control import control_result
 from placebench.report.documents import published_machine
 from placebench.report.effects import METRIC_LABELS, effect_text, written_effect
 from placebench.report.figures import figures_of
@@ -148,6 +149,7 @@ def reproduction_report(published: PublishedRun, run: Run) -> Report:
         results.append(_ClaimResult(claim, new, made))
     outcomes = {result.made.outcome for result in results}
     notices = _other_conditions(published, run)
+    control = control_result(run)
     return Report(
         folder=run.folder,
         name=run.head.name,
@@ -160,11 +162,15 @@ def reproduction_report(published: PublishedRun, run: Run) -> Report:
             "run": str(run.folder),
             "claims": [each.to_json() for each in results],
             "other_conditions": notices,
+            "control": control.to_json() if control else None,
             "cost": run.head.cost.figures(run.head.elapsed_s) if run.head.cost else None,
         },
         notices=notices,
         overview=[Table("Claims", _COLUMNS, results)],
-        remarks=[f"{each.name}: {each.made.reason}" for each in results if each.made.reason],
+        remarks=[
+            *(f"{each.name}: {each.made.reason}" for each in results if each.made.reason),
+            *([control.sentence] if control else []),
+        ],
     )
 
 

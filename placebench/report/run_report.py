@@ -18,7 +18,7 @@ from placebench.report.control import control_result
 from placebench.report.documents import run_document
 from placebench.report.environment import data_text, environment_rows, request_section
 from placebench.report.figures import Figures, compared_rate, compared_users, figures_of
-from placebench.report.gates import judge_gates, without_control
+from placebench.report.gates import judge_gates, needs_control, without_control
 from placebench.report.load_sections import (
     block_section,
     latency_section,
@@ -428,7 +428,11 @@ def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
         variants = [trial["variant"] for trial in head.settings.get("trials", ())] or head.variants[1:]
     checks = judge_gates(gates, figures.comparisons, list(dict.fromkeys(variants))) if head.is_comparable else []
     if control := control_result(figures.run):
-        checks = [control.check, *(checks if control.is_found else without_control(gates, checks))]
+        is_timed, is_default = control.control.is_timed, control.control.is_default
+        is_needed = not is_default or any(needs_control(gate, is_timed=is_timed) for gate in gates)
+        missed = not control.is_found and not (is_default and control.comparison is None)
+        made_check = control.check if is_needed and (control.is_found or missed) else replace(control.check, variant="")
+        checks = [made_check, *(without_control(gates, checks, is_timed=is_timed) if missed else checks)]
     if head.status == "failed":
         checks = [replace(each, outcome="inconclusive", measured="the run failed") for each in checks]
     errors = [

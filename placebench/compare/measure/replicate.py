@@ -55,6 +55,9 @@ Two processes of the same code differ by some 1.5 % as long as they live, two ro
 as two or three rounds.
 """
 
+_PARTIAL_STARTS = 3
+"""A variant of which less is measured leaves out one of three starts: starts cost more than rounds, and tell less."""
+
 
 @dataclass(frozen=True)
 class _StartPlan:
@@ -65,6 +68,19 @@ class _StartPlan:
     hash_seed: int
     """The PYTHONHASHSEED of every variant's process."""
     rounds: tuple[tuple[str, ...], ...]
+
+    def without(self, absent: Collection[str]) -> "_StartPlan":
+        """Return the plan without some variants."""
+
+        def present(order: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(name for name in order if name not in absent)
+
+        return replace(
+            self,
+            start_order=present(self.start_order),
+            warmup_order=present(self.warmup_order),
+            rounds=tuple(map(present, self.rounds)),
+        )
 
 
 @dataclass(frozen=True)
@@ -80,8 +96,12 @@ class ReplicatePlan:
         return tuple(chain.from_iterable(start.rounds for start in self.starts))
 
 
-def plan_replicate(variants: Sequence[str], number: int, *, rounds: int, seed: int) -> ReplicatePlan:
+def plan_replicate(
+    variants: Sequence[str], number: int, *, rounds: int, seed: int, partial: Collection[str] = ()
+) -> ReplicatePlan:
     """Return the plan of the replicate *number*, from 0; its *rounds* are spread evenly over its starts.
+
+    partial: variants that leave out each third start of a replicate with three starts or more.
 
     The plan depends on the arguments only, not on the number of replicates: a longer run begins like a shorter one. A
     replicate with an odd number has the orders of the previous replicate, backwards.
@@ -90,7 +110,11 @@ def plan_replicate(variants: Sequence[str], number: int, *, rounds: int, seed: i
     chance = random.Random(f"{seed} {pair}")
     starts = -(-rounds // _MAX_ROUNDS_PER_START)
     shares = [rounds * (place + 1) // starts - rounds * place // starts for place in range(starts)]
-    planned = (_plan_start(variants, chance, rounds=share, backwards=bool(is_second)) for share in shares)
+    planned = []
+    for place, share in enumerate(shares):
+        absent = partial if starts >= _PARTIAL_STARTS and (place - pair) % _PARTIAL_STARTS == 0 else ()
+        start = _plan_start(variants, chance, rounds=share, backwards=bool(is_second))
+        planned.append(start.without(absent) if absent else start)
     return ReplicatePlan(number, tuple(planned))
 
 
@@ -172,6 +196,8 @@ class PreparedVariants:
     """Digests the data in the database at a URL."""
     before: Mapping[str, TableContents] = field(default_factory=dict)
     """The contents of each variant's database before any request; empty: to be read before the first replicate."""
+    counted_as: Mapping[str, str] = field(default_factory=dict)
+    """Variants that have no counted pass of their own, by name: that of this variant is theirs."""
 
     @cached_property
     def named(self) -> dict[str, Variant]:
@@ -307,7 +333,7 @@ class _RunningVariant:
         self._block_s = prepared.block_s
         self._rate = prepared.rate
         self._users = prepared.users if prepared.rate is None else _MOST_UNDER_WAY
-        self._has_round_trips = _has_round_trips(prepared.folder / f"wire-{name}.json")
+        self._has_round_trips = _has_round_trips(prepared.folder / f"wire-{prepared.counted_as.get(name, name)}.json")
         self.cycles_a_block = 1
         self._warm_ups: list[Driven] = []
         """What the warm-up's requests returned, until the next block counts their failures."""
@@ -497,11 +523,11 @@ def block_size(request_s: float, *, block_s: float, at_most: int = _MAX_REQUESTS
     return max(1, min(at_most, round(block_s / request_s)))
 
 
-def keep_whole_replicates(path: Path, *, rounds: int) -> list[Block]:
+def keep_whole_replicates(path: Path, *, rounds: int, partial: Collection[str] = ()) -> list[Block]:
     """Remove the blocks of incomplete replicates, as a kill leaves them, from blocks.jsonl; return the other blocks.
 
-    A replicate is complete if every variant has both blocks of each of its *rounds*, or if one block says why it is
-    discarded.
+    A replicate is complete if every variant has both blocks of each round of its plan, or if one block says why it is
+    discarded. partial: as in `plan_replicate`.
     """
     blocks = read_blocks(path)
     made: dict[int, list[Block]] = defaultdict(list)
@@ -509,7 +535,8 @@ def keep_whole_replicates(path: Path, *, rounds: int) -> list[Block]:
         made[block.replicate].append(block)
     whole = set()
     for number, own in made.items():
-        expected = 2 * rounds * len({block.variant for block in own})
+        names = sorted({block.variant for block in own})
+        expected = sum(map(len, plan_replicate(names, number, rounds=rounds, seed=0, partial=partial).rounds))
         if len(own) == expected or any(block.invalid for block in own):
             whole.add(number)
     kept = [block for block in blocks if block.replicate in whole]

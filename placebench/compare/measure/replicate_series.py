@@ -4,7 +4,7 @@ The main class is `ReplicateSeries`. Each replicate is on the disk before the ne
 killed loses at most one. An invalid replicate is replaced; three invalid ones in a row end the comparison.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from placebench import units
 from placebench.compare.keep.records import append_lines
@@ -29,13 +29,14 @@ _MAX_READ_S = 2.0
 class ReplicateSeries:
     """The replicates in the folder of a run, including those of earlier sessions."""
 
-    def __init__(self, run: RunFolder, same: SameResponses, *, rounds: int) -> None:
-        """rounds: number of rounds per replicate."""
+    def __init__(self, run: RunFolder, same: SameResponses, *, rounds: int, partial: Collection[str] = ()) -> None:
+        """rounds: number of rounds per replicate. partial: as in `plan_replicate`."""
         self._run = run
         self._same = same
         self._rounds = rounds
+        self._partial = partial
         self._path = run.path / "blocks.jsonl"
-        self.blocks = keep_whole_replicates(self._path, rounds=rounds)
+        self.blocks = keep_whole_replicates(self._path, rounds=rounds, partial=partial)
 
     def valid(self) -> list[int]:
         """Return the numbers of the valid replicates, from 0."""
@@ -134,7 +135,7 @@ class ReplicateSeries:
         checks, unless its run has failed.
         """
         number = max((block.replicate for block in self.blocks), default=-1) + 1  # a number is never used twice
-        plan = plan_replicate(names, number, rounds=self._rounds, seed=self._run.head.seed)
+        plan = plan_replicate(names, number, rounds=self._rounds, seed=self._run.head.seed, partial=self._partial)
         with prepared.timer.measure("replicates"):
             blocks = make_replicate(prepared, plan)
             now: Mapping[str, TableContents] = {}

@@ -38,6 +38,8 @@ class Experiment:
     rate: float | None = None
     """The number of requests per second that arrive on a schedule."""
     utilization: float | None = None
+    control: str | None = None
+    """What the run must find in a copy of the baseline, as `placebench.compare.keep.control.Control` reads it."""
     setup: str | None = None
     """A shell command that fills the database from which each variant gets a copy."""
     template_db: str | None = None
@@ -56,7 +58,7 @@ class Experiment:
 
 
 _METRICS = (*METRICS, *COUNTED)
-_DATA = ("topology", "trees", "seed", "replicates", "rounds", "users", "rate", "utilization")
+_DATA = ("topology", "trees", "seed", "replicates", "rounds", "users", "rate", "utilization", "control")
 OWN_DATA = ("setup", "template_db", "database", "may_change", "superuser")
 
 
@@ -88,6 +90,7 @@ class _File(WorkloadKeys, frozen=True, forbid_unknown_fields=True, kw_only=True)
     users: Annotated[int, Meta(ge=1, le=limits.COMPARED_USERS)] | None = None
     rate: Annotated[float, Meta(gt=0, le=limits.COMPARED_RATE_PER_S)] | None = None
     utilization: Annotated[float, Meta(ge=0, le=1)] | None = None
+    control: str | None = None
     setup: str | None = None
     template_db: str | None = None
     database: DatabaseKind | None = None

@@ -121,3 +121,15 @@ def test_servers_are_started_anew_every_few_rounds(rounds: int, shares: list[int
 def test_a_block_is_sized_by_time(request_s: float, expected: int) -> None:
     """Slow requests get small blocks, fast ones at most fifty."""
     assert block_size(request_s, block_s=0.5) == expected
+
+
+def test_a_partial_variant_leaves_out_one_of_three_starts() -> None:
+    """The pairs of replicates take turns in which one; with one start it takes part in all."""
+    plans = [plan_replicate(("a", "b", "c"), number, rounds=24, seed=1, partial=["c"]) for number in range(6)]
+    (single,) = [plan_replicate(("a", "b", "c"), 0, rounds=8, seed=1, partial=["c"])]
+
+    left_out = [[place for place, start in enumerate(plan.starts) if "c" not in start.start_order] for plan in plans]
+    assert [[0], [0], [1], [1], [2], [2]] == left_out
+    assert {32} == {sum(order.count("c") for order in plan.rounds) for plan in plans}
+    assert {48} == {sum(order.count("a") for order in plan.rounds) for plan in plans}
+    assert 16 == sum(order.count("c") for order in single.rounds)

@@ -14,7 +14,14 @@ from placebench.compare.keep.control import Control, ControlRecord
 from placebench.compare.what.variants import Variant, control_variant
 from placebench.errors import PlacebenchError, UsageError
 from placebench.lab.placement_api import placement_workload
-from placebench.runtime.standalone.control.placebench_control import AddedCpu, slowed_asgi, slowed_wsgi
+from placebench.runtime.standalone.control import placebench_control
+from placebench.runtime.standalone.control.placebench_control import (
+    AddedCpu,
+    AddedStatements,
+    slowed_asgi,
+    slowed_wsgi,
+    with_statements,
+)
 
 
 class SteppingClock:
@@ -132,11 +139,12 @@ def test_only_http_requests_are_slowed() -> None:
         ("+2.5 %", Control("cpu", 0.025), "+2.5 % CPU"),
         ("wait:1ms", Control("wait", 0.001), "+1 ms wait"),
         ("wait:250us", Control("wait", 0.00025), "+0.25 ms wait"),
+        ("statement", Control("statement", 1.0), "+1 statement"),
     ],
 )
-def test_a_control_is_a_share_of_cpu_or_a_wait(text: str, control: Control, label: str) -> None:
-    """Each is named in the report as it was injected."""
-    assert control == Control.parse(text)
+def test_a_control_is_a_share_of_cpu_a_wait_or_a_statement(text: str, control: Control, label: str) -> None:
+    """Each is named in the report as it was injected, and written in a plan as it is read."""
+    assert control == Control.parse(text) == Control.parse(control.text)
     assert label == control.label
 
 
@@ -190,3 +198,35 @@ def test_what_was_injected_is_read_as_it_was_saved(tmp_path: Path) -> None:
         record.save(tmp_path / "control.json")
 
         assert record == ControlRecord.load(tmp_path / "control.json")
+
+
+def test_a_statement_needs_no_replicates() -> None:
+    """It is counted, so a run that only counts can have this control."""
+    variants = (Variant("a"), Variant("b"))
+
+    made = CompareSettings(variants, placement_workload("/"), control=Control.parse("statement"), replicates=0)
+
+    assert made.control_copy is not None
+    assert "control" == made.control_copy.name
+
+
+def test_the_added_statement_reaches_the_database(tmp_path: Path) -> None:
+    """Each request sends it before the application is called, on one connection, and its response stays the same."""
+    added = AddedStatements(2, f"sqlite:///{tmp_path / 'data.db'}")
+    connections: list[str] = []
+    connect = placebench_control._connect
+
+    def counting(url: str) -> Callable[[str], Any]:
+        connections.append(url)
+        return connect(url)
+
+    placebench_control._connect = counting
+    try:
+        asking = with_statements(wsgi, "wsgi", added)
+        bodies = [asking({"PATH_INFO": "/one"}, lambda *_: None) for _ in range(3)]
+    finally:
+        placebench_control._connect = connect
+
+    assert [[b"/one"]] * 3 == bodies
+    assert 1 == len(connections)
+    assert (tmp_path / "data.db").exists()

@@ -19,11 +19,21 @@ from placebench.report.model import Check
 PASSING = parse_gates(["cpu_s < 1x", "wall_s < 1x"])
 
 
-def report(folder: Path, *, times: float, gates: list[Gate] = PASSING, injected_s: float | None = 0.026) -> Report:
+def report(
+    folder: Path,
+    *,
+    times: float,
+    gates: list[Gate] = PASSING,
+    injected_s: float | None = 0.026,
+    is_default: bool = False,
+) -> Report:
     """The report of a run whose control takes *times* the CPU of its baseline in each block."""
     write_run(folder, FakeRun(variants=("naive", "tuned"), replicates=8))
     head = RunHead.load(folder / "run.json")
-    settings: Mapping[str, object] = {**head.settings, "control": {"kind": "cpu", "amount": 0.05}}
+    settings: Mapping[str, object] = {
+        **head.settings,
+        "control": {"kind": "cpu", "amount": 0.05, "is_default": is_default},
+    }
     spent_s = {"control": 4.0, "replicates": 90.0}
     replace(head, command="compare", settings=dict(settings), spent_s=spent_s, elapsed_s=102.0).save(
         folder / "run.json"
@@ -80,6 +90,36 @@ def test_memory_and_counts_need_no_control() -> None:
     made = without_control(gates, [Check(gate.text, "tuned", "passed", "so much") for gate in gates])
 
     assert ["inconclusive", "inconclusive", "passed", "passed", "passed"] == [check.outcome for check in made]
+
+
+def test_counts_need_a_control_that_is_counted() -> None:
+    """One more statement that was not found says nothing of times."""
+    gates = parse_gates(["cpu_s < 1x", "pss_bytes < 2x", "statements < 9", "rows < 1x"])
+
+    made = without_control(gates, [Check(gate.text, "tuned", "passed", "so much") for gate in gates], is_timed=False)
+
+    assert ["passed", "passed", "inconclusive", "inconclusive"] == [check.outcome for check in made]
+
+
+@pytest.mark.parametrize(
+    ("gates", "injected_s", "is_raised"),
+    [
+        (["cpu_s < 1x"], 0.026, True),
+        (["statements < 9"], 0.026, False),
+        ([], 0.026, False),
+        (["wall_s < 1x"], None, False),
+    ],
+)
+def test_a_control_of_a_preset_is_needed_by_gates_on_times_only(
+    tmp_path: Path, gates: list[str], injected_s: float | None, is_raised: bool
+) -> None:
+    """Nobody asked for it: without such a gate, or if it cannot be measured here, it decides no exit code."""
+    made = report(tmp_path / "run", times=1.0, gates=parse_gates(gates), injected_s=injected_s, is_default=True)
+
+    assert "control +5 % CPU" in outcomes(made)
+    assert "Control" in made.conclusion
+    raised = [each for each in made.checks if each.is_control and each.variant and each.outcome == "inconclusive"]
+    assert is_raised == bool(raised)
 
 
 def test_a_gate_that_failed_stays_failed(tmp_path: Path) -> None:

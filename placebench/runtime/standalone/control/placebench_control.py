@@ -1,9 +1,10 @@
-"""A WSGI or ASGI application with a known slow-down: `application`, made from the environment on import.
+"""A WSGI or ASGI application with a known slow-down or more statements: `application`, made from the environment.
 
 PLACEBENCH_CONTROL_APP     module:callable or module:factory(); required on import by a server
 PLACEBENCH_CONTROL_KIND    "wsgi" (the default) or "asgi"
 PLACEBENCH_CONTROL_CPU_S   CPU seconds that each request takes in addition; default 0
 PLACEBENCH_CONTROL_WAIT_S  seconds that each request waits in addition; default 0
+PLACEBENCH_CONTROL_STATEMENTS  number of statements that each request sends in addition to $DATABASE_URL; default 0
 
 The CPU is burnt in three parts: before the application, when its response begins, and when its response ends. A server
 imports this module by name from its own folder, in any environment; it imports nothing of placebench.
@@ -12,9 +13,12 @@ imports this module by name from its own folder, in any environment; it imports 
 import asyncio
 import importlib
 import os
+import sqlite3
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 _PARTS = 3
 
@@ -39,6 +43,70 @@ class AddedCpu:
         while spent_ns < missing_ns:
             spent_ns = self._clock() - began_ns
         self._burnt_ns += max(0, spent_ns)
+
+
+class AddedStatements:
+    """Sends statements to the application's database on a connection of its own, which each thread keeps."""
+
+    def __init__(self, number: int, url: str) -> None:
+        """url: the database, as the application is given it."""
+        self._number = number
+        self._url = url
+        self._own = threading.local()
+
+    def send(self) -> None:
+        """Send the statements and wait for their results."""
+        for _ in range(self._number):
+            if not hasattr(self._own, "execute"):
+                self._own.execute = _connect(self._url)
+            self._own.execute("SELECT 1")
+
+
+def _connect(url: str) -> Callable[[str], Any]:
+    """Return a function that executes a statement, with the first driver that is installed here."""
+    scheme, _, rest = url.partition("://")
+    if scheme.startswith("sqlite"):
+        return sqlite3.connect(rest.removeprefix("/").partition("?")[0], isolation_level=None).execute
+    parts = urlsplit(f"postgresql://{rest}")
+    host, user, password = parts.hostname, unquote(parts.username or ""), unquote(parts.password or "")
+    given = {"host": host, "port": parts.port or 5432, "user": user, "password": password}
+    database = unquote(parts.path.removeprefix("/"))
+    for name in ("psycopg", "psycopg2", "pg8000.dbapi", "asyncpg"):
+        try:
+            driver: Any = importlib.import_module(name)
+        except ImportError:
+            continue
+        if name == "asyncpg":
+            loop = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, daemon=True).start()
+            connecting = asyncio.run_coroutine_threadsafe(driver.connect(database=database, **given), loop)
+            opened = connecting.result()
+            return lambda sql: asyncio.run_coroutine_threadsafe(opened.fetch(sql), loop).result()
+        named = {"database": database} if name == "pg8000.dbapi" else {"dbname": database}
+        connection = driver.connect(**given, **named)
+        connection.autocommit = True
+        return lambda sql: connection.cursor().execute(sql)
+    raise RuntimeError(
+        "--control statement needs psycopg, psycopg2, pg8000 or asyncpg in the application's environment"
+    )
+
+
+def with_statements(application: Callable[..., Any], kind: str, added: AddedStatements) -> Callable[..., Any]:
+    """Return the *application* with these statements before each HTTP request; kind: "wsgi" or "asgi"."""
+    if kind != "asgi":
+
+        def asking(environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Any:
+            added.send()
+            return application(environ, start_response)
+
+        return asking
+
+    async def asking_asgi(scope: Mapping[str, Any], receive: Callable[..., Any], send: Callable[..., Any]) -> None:
+        if scope["type"] == "http":
+            added.send()
+        await application(scope, receive, send)
+
+    return asking_asgi
 
 
 def slowed_wsgi(application: Callable[..., Any], cpu_s: float, wait_s: float) -> Callable[..., Any]:
@@ -92,7 +160,11 @@ def _slowed_application(variables: Mapping[str, str]) -> Callable[..., Any]:
         loaded = getattr(loaded, part)
     if name.endswith("()"):
         loaded = loaded()
-    slow = slowed_asgi if variables.get("PLACEBENCH_CONTROL_KIND") == "asgi" else slowed_wsgi
+    kind = variables.get("PLACEBENCH_CONTROL_KIND", "wsgi")
+    if number := int(variables.get("PLACEBENCH_CONTROL_STATEMENTS", 0)):
+        url = variables.get("DATABASE_URL") or variables.get("PLACEBENCH_DATABASE_URL", "")
+        return with_statements(loaded, kind, AddedStatements(number, url))
+    slow = slowed_asgi if kind == "asgi" else slowed_wsgi
     cpu_s = float(variables.get("PLACEBENCH_CONTROL_CPU_S", 0))
     return slow(loaded, cpu_s, float(variables.get("PLACEBENCH_CONTROL_WAIT_S", 0)))
 
