@@ -15,7 +15,7 @@ from placebench.profiler.analysis.difference import Frame
 from placebench.report.environment import masked
 from placebench.report.figures import Figures
 from placebench.report.model import Column
-from placebench.stats import COUNTED, PROFILED, Comparison, PartChange, hodges_lehmann, sequential_interval
+from placebench.stats import COUNTED, PROFILED, Comparison, PartChange
 from placebench.stats.replicates import valid_replicates
 from placebench.stats.verdict import BELOW_MARGIN, EQUIVALENT, FASTER, INCONCLUSIVE, ROUGH_BELOW, SLOWER
 
@@ -153,7 +153,7 @@ def comparison_sentence(comparison: Comparison) -> str:
         INCONCLUSIVE: f"{variant} against {baseline} is inconclusive",
     }
     needed = f"; {more}" if (more := needed_text(comparison)) else ""
-    return f"{said[verdict]}: {effect_text(comparison, named=True)}{_deciding_interval(comparison)}{needed}."
+    return f"{said[verdict]}: {effect_text(comparison, named=True)}{needed}."
 
 
 def needed_text(comparison: Comparison) -> str:
@@ -162,17 +162,6 @@ def needed_text(comparison: Comparison) -> str:
         return ""
     effect = units.percent(math.expm1(comparison.undecided_effect), digits=2)
     return f"about {units.count(needed)} replicates find a change of {effect} in 4 of 5 runs"
-
-
-def _deciding_interval(comparison: Comparison) -> str:
-    """Return the interval that decided equivalence, if the printed one, at a higher level, exceeds the margin."""
-    low, high, margin = comparison.low, comparison.high, comparison.margin
-    if comparison.verdict != EQUIVALENT or not low or not high or max(-math.log(low), math.log(high)) < margin:
-        return ""
-    method = sequential_interval if comparison.is_sequential else hodges_lehmann
-    decided = method(comparison.log_ratios, confidence=2 * comparison.level - 1)
-    limits = units.distinct_digits(*(math.expm1(each) * 100 for each in (decided.low, decided.high)))
-    return f"; its {units.round_percent(decided.confidence)} CI {', '.join(map(_signed, limits))} is within the margin"
 
 
 def detectable_text(comparison: Comparison) -> str:

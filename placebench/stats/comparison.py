@@ -288,7 +288,7 @@ def _judge(
         interval = method(log_ratios, confidence=confidence)
     except TooFewReplicatesError as error:
         return None, INCONCLUSIVE, str(error)
-    verdict = decide(log_ratios, interval, margin, method=method)
+    verdict = decide(interval, margin)
     reason = (
         "inconclusive: the interval holds both no change and one beyond the margin" if verdict == INCONCLUSIVE else ""
     )

@@ -14,7 +14,6 @@ from typing import Literal, Protocol
 from placebench.stats.hodges_lehmann import (
     ConfidenceInterval,
     critical_rank,
-    hodges_lehmann,
     replicates_needed,
     walsh_averages,
 )
@@ -40,24 +39,18 @@ class IntervalMethod(Protocol):
         """Return the estimate and the interval of the log ratios."""
 
 
-def decide(
-    log_ratios: Sequence[float],
-    interval: ConfidenceInterval,
-    margin: float,
-    *,
-    method: IntervalMethod = hodges_lehmann,
-) -> Verdict:
-    """Return the verdict on *interval*, which *method* computed from *log_ratios*.
+def decide(interval: ConfidenceInterval, margin: float) -> Verdict:
+    """Return the verdict on *interval*, from which it follows alone.
 
     faster, slower    the interval excludes no change, and the estimate reaches the margin
-    equivalent        the interval at 2 · confidence − 1 (two one-sided tests) lies inside ±margin
-    below the margin  the interval excludes no change, but the estimate does not reach the margin
+    equivalent        the interval lies inside ±margin
+    below the margin  the interval excludes no change, but neither of the above holds
     inconclusive      none of these; see `minimum_detectable_effect`
     """
     excludes_no_change = interval.high < 0 or interval.low > 0
     if excludes_no_change and abs(interval.estimate) >= margin:
         return FASTER if interval.estimate < 0 else SLOWER
-    if _equivalent(method(log_ratios, confidence=2 * interval.confidence - 1), margin):
+    if -margin < interval.low and interval.high < margin:
         return EQUIVALENT
     return BELOW_MARGIN if excludes_no_change else INCONCLUSIVE
 
@@ -101,8 +94,3 @@ def _needed_effects(replicates: int, confidence: float) -> list[float]:
     runs = ([normal.inv_cdf(chance.random() or 0.5) for _ in range(drawn)] for _ in range(48_000 // drawn))
     limits = [walsh_averages(run, [rank])[0] for run in runs]
     return sorted(-limit * math.sqrt(drawn / replicates) for limit in limits)
-
-
-def _equivalent(both_sides: ConfidenceInterval, margin: float) -> bool:
-    """Return whether *both_sides*, the interval of two one-sided tests, lies inside ±margin."""
-    return -margin < both_sides.low and both_sides.high < margin

@@ -11,7 +11,7 @@ from placebench.stats import METRICS, compare_blocks, compare_counts, compare_pr
 from placebench.stats.comparison import Comparison
 from placebench.stats.hodges_lehmann import hodges_lehmann, replicates_needed
 from placebench.stats.multiple_testing import benjamini_hochberg
-from placebench.stats.verdict import FASTER, INCONCLUSIVE, SLOWER, decide, detection_probability
+from placebench.stats.verdict import EQUIVALENT, FASTER, INCONCLUSIVE, SLOWER, decide, detection_probability
 
 
 def test_benjamini_hochberg_by_hand() -> None:
@@ -146,7 +146,10 @@ class Block:
 @pytest.mark.parametrize("n", [6, 8, 12])
 @pytest.mark.parametrize("effect", [0.0, 0.01, 0.03, 1.0])
 def test_verdict_interval_gate_and_p_say_the_same(n: int, effect: float) -> None:
-    """The interval excludes no change if and only if a change is named, a gate on it decides, and p is small enough."""
+    """The interval excludes no change if and only if a change is named, a gate on it decides, and p is small enough.
+
+    It lies within the margin wherever the verdict is equivalence, and a gate at the margin then passes.
+    """
     chance = random.Random(f"{n} {effect}")
     for _ in range(40):
         cpu, wall, memory = ([chance.gauss(effect, 0.02) for _ in range(n)] for _ in range(3))
@@ -156,6 +159,12 @@ def test_verdict_interval_gate_and_p_say_the_same(n: int, effect: float) -> None
 
             assert (outcome != "inconclusive") == excluded
             assert (made.verdict in (FASTER, SLOWER)) <= excluded <= (made.verdict != INCONCLUSIVE)
+            at_margin = judge_gate(parse_gates([f"{made.metric}<{math.exp(made.margin)}x"])[0], made).outcome
+            if made.verdict == EQUIVALENT:
+                assert abs(math.log(made.low or 0.1)) < made.margin > abs(math.log(made.high or 0.1))
+                assert "passed" == at_margin
+            if made.verdict == SLOWER:
+                assert "passed" != at_margin
             assert made.p_adjusted is not None
             if made.low is not None:
                 assert (made.p_adjusted <= 0.05 + 1e-12) == excluded
@@ -217,6 +226,6 @@ def test_identical_programs_are_seldom_called_different(n: int, tails: str) -> N
     called = 0
     for _ in range(1000):
         values = [noise() for _ in range(n)]
-        called += decide(values, hodges_lehmann(values), margin=0.0001) in ("faster", "slower")
+        called += decide(hodges_lehmann(values), margin=0.0001) in ("faster", "slower")
 
     assert called <= 68

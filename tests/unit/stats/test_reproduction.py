@@ -22,7 +22,7 @@ def compared(log_ratios: list[float]) -> Comparison:
         low=math.exp(interval.low),
         high=math.exp(interval.high),
         replicates=len(log_ratios),
-        verdict=decide(log_ratios, interval, MARGIN),
+        verdict=decide(interval, MARGIN),
         detectable=minimum_detectable_effect(log_ratios),
         margin=MARGIN,
         log_ratios=tuple(log_ratios),
