@@ -5,6 +5,7 @@ from typing import Any
 
 from placebench import units
 from placebench.compare.keep.control import Control
+from placebench.compare.keep.records import WirePass
 from placebench.gates import Outcome
 from placebench.report.effects import effect_text, reason_text
 from placebench.report.model import Check
@@ -99,7 +100,8 @@ def control_result(run: Run) -> ControlResult | None:
     if record is None:
         reason = "the run ended before"
     elif not control.is_timed:
-        before, after = run.wire.get(baseline), run.wire.get(record.variant)
+        own = run.folder / f"wire-{record.variant}.json"
+        before, after = run.wire.get(baseline), WirePass.load(own) if own.is_file() else None
         if before and after and before.statements and after.statements:
             comparison = compare_counts(before.statements, after.statements, baseline, record.variant, control.metric)
         else:
@@ -111,7 +113,7 @@ def control_result(run: Run) -> ControlResult | None:
         comparison = compare_blocks(run.blocks, baseline, record.variant, control.metric, sequential=sequential)
         if not comparison.measured:
             comparison, reason = None, f"no replicate has the {'CPU' if control.kind == 'cpu' else 'time'} of a request"
-    own = sum(block.variant == record.variant for block in run.blocks) if record else 0
+    share = sum(block.variant == record.variant for block in run.blocks) if record else 0
     spent_s = run.head.spent_s
     return ControlResult(
         control=control,
@@ -119,6 +121,6 @@ def control_result(run: Run) -> ControlResult | None:
         injected_s=injected_s,
         comparison=comparison,
         reason=reason,
-        cost_s=spent_s.get("control", 0.0) + spent_s.get("replicates", 0.0) * own / max(1, len(run.blocks)),
+        cost_s=spent_s.get("control", 0.0) + spent_s.get("replicates", 0.0) * share / max(1, len(run.blocks)),
         run_s=run.head.elapsed_s,
     )

@@ -162,10 +162,11 @@ class WorkloadDocument(TypedDict, total=False):
 
 
 class _ControlDocument(TypedDict):
-    """The slow-down that a comparison injects into a copy of its baseline (`placebench.compare.keep.control`)."""
+    """The change that a comparison injects into a copy of its baseline (`placebench.compare.keep.control`)."""
 
-    kind: Literal["cpu", "wait"]
+    kind: Literal["cpu", "wait", "statement"]
     amount: Amount
+    is_default: NotRequired[bool]
 
 
 class _Interleaved(TypedDict, total=False):

@@ -119,6 +119,16 @@ def test_no_gate_on_a_time_passes_without_the_control(tmp_path: Path, capsys: py
     assert sum(filter(None, spent["control"])) > 0 < sum(filter(None, spent["old"]))
 
 
+def test_a_further_statement_is_found_without_replicates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The control asks once more per request, which is counted in it alone; the gate on the change passes."""
+    code = compare(tmp_path, "-n", "0", "--control", "statement", "--gate", "statements <= 1x", "--json")
+
+    document = json.loads(capsys.readouterr().out)
+    found = document["control"]["comparison"]
+    assert (0, True) == (code, document["control"]["found"])
+    assert (1.0, 2.0) == (found["baseline_value"], found["variant_value"])
+
+
 def test_a_command_cannot_be_slowed_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line says so before anything is started."""
     (tmp_path / "plan.toml").write_text(
