@@ -21,7 +21,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from shutil import which
 from typing import Any, NamedTuple, Protocol
@@ -199,7 +198,6 @@ def _events(trace: str) -> Iterator[dict[str, Any]]:
         start = end + 1
 
 
-@lru_cache(maxsize=20_000)
 class ExternalSampler:
     """Runs py-spy for the flame graphs of this process as long as there are any."""
 

@@ -112,6 +112,7 @@ def name_frame(code: CodeType, instruction: int) -> str:
     return f"{code.co_name}\x00{with_slashes(code.co_filename)}\x00{code.co_firstlineno}{class_name}\x01l{line}"
 
 
+@lru_cache(maxsize=20_000)
 def frame_name(qualified_name: str, file: str, first_line: int) -> str:
     """Return a frame in pyinstrument's form, as `name_frame` writes it."""
     *_, function = qualified_name.rpartition(".")

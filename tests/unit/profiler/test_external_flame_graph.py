@@ -24,6 +24,8 @@ from placebench.profiler.capture.external_flame_graph import with_outer_frames
 from placebench.profiler.capture.external_sampler import StackChange, read_chrome_trace
 from placebench.profiler.capture.stack import frame_name
 
+pytestmark = pytest.mark.processes
+
 
 def _is_installed() -> bool:
     try:
@@ -274,6 +276,40 @@ def test_py_spy_ends_with_a_killed_process() -> None:
     give_up_at = time.monotonic() + 5
     while not is_gone():
         assert time.monotonic() < give_up_at
+
+
+FORKED = """
+import os, sys, threading, time, warnings
+from placebench.profiler import SqlProfiler
+warnings.simplefilter("ignore")  # of the thread beside a fork
+profiler, begun, forked = SqlProfiler(), threading.Event(), threading.Event()
+def sampled(name):
+    with profiler.record(name, mode="external") as recording:
+        time.sleep(0.3)
+        begun.set()
+        forked.wait()
+    print(name, recording.notes[0].partition(",")[0], recording.session.sample_count > 0, flush=True)
+parent = threading.Thread(target=sampled, args=["parent"])
+parent.start()
+begun.wait()
+child = os.fork()
+forked.set()
+if not child:
+    sampled("child")
+    os._exit(0)
+parent.join()
+os.wait()
+"""
+
+
+@pytest.mark.processes
+@WITH_PY_SPY
+def test_a_forked_process_has_a_sampler_of_its_own() -> None:
+    """The thread of its parent's sampler does not run in it, and py-spy reads the other process."""
+    ended = subprocess.run([sys.executable, "-c", FORKED], stdout=subprocess.PIPE, text=True, check=True)
+
+    sampled = "Python's time is sampled by py-spy True"
+    assert sorted(ended.stdout.splitlines()) == [f"child {sampled}", f"parent {sampled}"]
 
 
 REFUSED = """
