@@ -6,10 +6,13 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,6 +22,7 @@ from placebench.errors import DatabaseError
 from placebench.meters.remote_hosts import RemoteHost
 from placebench.runtime.mariadb import MariaDbServer, find_mariadbd, temporary_mariadb
 from placebench.runtime.postgres import Server, open_server
+from placebench.runtime.supervisor import tail_file
 
 # What the host of this machine does to it is not what the tests are about.
 os.environ.setdefault("PLACEBENCH_STEAL_AT_MOST", "1")
@@ -26,13 +30,98 @@ os.environ.setdefault("PLACEBENCH_STEAL_AT_MOST", "1")
 settings.register_profile("busy", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
+_LOG_LINES = 40
+_MAX_LOGS = 6
+_USE_OTHER_PROGRAMS = {"server", "database_url", "mariadb", "ssh_host"}
+"""Fixtures that start a server."""
+
 _numbers = count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test with a server belongs to those that start processes, without a mark of its own."""
+    for item in items:
+        if _USE_OTHER_PROGRAMS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("processes")
 
 
 def pytest_collection_finish() -> None:
     """Collections leave alone what was imported and collected: thousands of tests and their modules stay to the end."""
     gc.collect()
     gc.freeze()
+
+
+_starting_is_refused = False
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Without the tests that are marked `processes`, every other one that starts a process fails and names the mark."""
+    if session.config.getoption("markexpr") == "not processes":
+        sys.addaudithook(_refuse_to_start)
+
+
+def _refuse_to_start(event: str, _: object) -> None:
+    if _starting_is_refused and event in ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"):
+        raise RuntimeError("this test starts a process: mark it with pytest.mark.processes")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Workers of pytest-xdist may be started, beside the tests."""
+    global _starting_is_refused
+    _starting_is_refused = True
+    try:
+        return (yield)
+    finally:
+        _starting_is_refused = False
+
+
+class FailuresAtOnce:
+    """Shows each failure when it happens: a run of twenty minutes may be ended by hand, or by its machine."""
+
+    def __init__(self, terminal: Any) -> None:
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Write what the end of the run repeats, with the log of each child."""
+        if report.failed:
+            self._terminal.ensure_newline()
+            self._terminal.section(f"{report.when} of {report.nodeid} failed")
+            report.toterminal(self._terminal._tw)
+            for title, text in report.sections:
+                self._terminal.section(title, sep="-")
+                self._terminal.line(text.rstrip())
+
+
+@pytest.hookimpl(trylast=True)  # after pytest has made its terminal reporter
+def pytest_configure(config: pytest.Config) -> None:
+    """Show failures at once where many tests run; workers of pytest-xdist have no terminal."""
+    if (terminal := config.pluginmanager.get_plugin("terminalreporter")) and config.getoption("numprocesses", None):
+        config.pluginmanager.register(FailuresAtOnce(terminal))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """A failure shows the end of each log that a child process has written since the test began."""
+    report = yield
+    if report.failed:
+        report.sections += [(f"end of {log}", tail_file(log, _LOG_LINES)) for log in _logs(item, call.start)]
+    return report
+
+
+def _logs(item: pytest.Item, since_s: float) -> list[Path]:
+    """The logs in the folders of the test and of servers that run, the last written first; six at most."""
+    values = getattr(item, "funcargs", {}).values()
+    folders = {value for value in values if isinstance(value, Path) and value.is_dir()}
+    found = {log for folder in folders for log in folder.rglob("*.log")}
+    if _USE_OTHER_PROGRAMS.intersection(getattr(item, "fixturenames", ())):
+        found.update(Path(tempfile.gettempdir()).glob("placebench-*/*.log"))
+    written: dict[Path, float] = {}
+    for log in found:
+        with suppress(OSError):  # servers of other tests come and go
+            if (state := log.stat()).st_size and state.st_mtime >= since_s:
+                written[log] = state.st_mtime
+    return sorted(written, key=written.__getitem__, reverse=True)[:_MAX_LOGS]
 
 
 @pytest.fixture(autouse=True)

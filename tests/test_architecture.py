@@ -340,6 +340,7 @@ def test_a_public_name_that_is_loaded_on_first_use_is_no_module(package: str) ->
     assert [name for name in import_module(package).__all__ if f"{package}.{name}" in MODULES] == []
 
 
+@pytest.mark.processes
 def test_reports_load_nothing_that_measures() -> None:
     """What `placebench report` lists, opens, compares and exports is there without SQLAlchemy, locust or a server."""
     modules = ("building", "reproduction", "run_difference", "run_list")

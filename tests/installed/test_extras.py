@@ -21,7 +21,8 @@ from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server
 from placebench.runtime.running_server import ServerSpec
 
-pytestmark = pytest.mark.installed
+# Packages may have to be fetched or compiled first, and a whole command runs on a busy machine.
+pytestmark = [pytest.mark.installed, pytest.mark.timeout(600)]
 
 APPLICATION = """
 from sqlalchemy import create_engine, text

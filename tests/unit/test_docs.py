@@ -139,6 +139,7 @@ def test_the_package_index_gets_no_broken_link() -> None:
     assert "Installation (`docs/start/install.md`)" in description
 
 
+@pytest.mark.processes
 def test_matrices_can_be_run(tmp_path: Path) -> None:
     """The files in docs/lab/matrices, and the one in the page."""
     (written,) = blocks(DOCS / "lab" / "matrix.md", "toml")

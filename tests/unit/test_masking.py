@@ -204,6 +204,7 @@ def test_a_document_is_masked_by_the_names_in_its_tables() -> None:
     }
 
 
+@pytest.mark.processes
 def test_hostile_text_takes_linear_time() -> None:
     """300,000 letters of each shape take some 0.2 s, where quadratic time would be an hour."""
     shapes = [
@@ -239,6 +240,7 @@ def test_hostile_text_takes_linear_time() -> None:
     subprocess.run([sys.executable, "-c", script, *shapes], check=True, timeout=600)
 
 
+@pytest.mark.processes
 def test_long_hostile_text_takes_linear_time() -> None:
     """Tokens that do not end, and quotes escaped differently in each line: some seconds for 2 MB, not half an hour."""
     script = (

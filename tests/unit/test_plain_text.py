@@ -50,6 +50,7 @@ def test_nothing_in_markdown_is_markup(text: str, expected: str) -> None:
     assert expected == markdown(text)
 
 
+@pytest.mark.processes
 def test_blanks_take_linear_time() -> None:
     """A million blanks are one, in less than a second where quadratic time would be hours."""
     script = "from placebench.plain_text import markdown; assert markdown('a' + ' ' * 10**6 + chr(10) + 'b') == 'a b'; "

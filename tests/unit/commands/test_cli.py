@@ -144,6 +144,7 @@ def test_a_number_is_in_its_range(option: Option, tmp_path: Path, capsys: pytest
             assert math.isfinite(taken)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("option", [*of_kind("text"), *of_kind("path")], ids=str)
 def test_a_text_is_no_bug(
     option: Option, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -273,6 +274,7 @@ def test_an_option_is_the_same_everywhere() -> None:
     assert {"-o", "--out", "--request", "--host", "--hosts", "--profile", "--control"} == differing.keys()
 
 
+@pytest.mark.processes
 def test_the_help_imports_nothing_heavy() -> None:
     """No module of a command, no metadata of packages, nothing but argparse, what it needs, and what prints."""
     script = "import sys; from placebench.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"

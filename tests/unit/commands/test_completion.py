@@ -35,6 +35,7 @@ def script(shell: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return str(path)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("line", "expected"), CASES)
 def test_bash_completes(line: str, expected: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Subcommands, options and the choices of an option."""

@@ -10,6 +10,8 @@ import pytest
 
 from placebench.cli import main
 
+pytestmark = pytest.mark.processes
+
 COMMIT = "0" * 40
 
 

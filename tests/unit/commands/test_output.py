@@ -103,6 +103,7 @@ def test_verbose_prints_times_and_tracebacks(recording: Path, capsys: pytest.Cap
     assert line.startswith("placebench profile show: none.json")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("browser", [True, False], ids=["a browser", "no browser"])
 def test_open_starts_a_browser(browser: bool, recording: Path, tmp_path: Path) -> None:
     """With the address of the page; where there is none, a line says so and the exit code stays 0."""
@@ -125,6 +126,7 @@ def test_open_starts_a_browser(browser: bool, recording: Path, tmp_path: Path) -
         assert "no browser on this machine" in done.stderr
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("format", ["--json", "--quiet"])
 def test_letters_that_the_terminal_lacks_are_escaped(recording: Path, format: str) -> None:  # noqa: A002
     """In ASCII, ü is an escape: of JSON in a document, of Python in text."""
@@ -138,6 +140,7 @@ def test_letters_that_the_terminal_lacks_are_escaped(recording: Path, format: st
         assert done.stdout.startswith(b"GET /\\xfc: ")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "line", [["profile", "show", "RECORDING", "--json"], ["--help"], ["--print-completion", "bash"]], ids=" ".join
 )

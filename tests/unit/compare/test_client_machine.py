@@ -30,6 +30,8 @@ from placebench.meters.remote_hosts import RemoteHost
 from placebench.runtime.line_process import line_process
 from placebench.runtime.supervisor import ChildSpec
 
+pytestmark = pytest.mark.processes
+
 APP = """\
 import os, pathlib
 

@@ -99,6 +99,7 @@ def test_a_server_that_is_gone_is_a_failure(client: Client) -> None:
     assert seen.failures[0].startswith("/x: ConnectionRefusedError")
 
 
+@pytest.mark.processes
 def test_the_process_drives_what_it_is_told(url: str, tmp_path: Path) -> None:
     """Two orders, one after the other; bodies of both lie in the folder of the run."""
     with http_client(claim_folder(tmp_path / "run")) as process:

@@ -10,6 +10,8 @@ from placebench import results
 from placebench.cli import main
 from placebench.report.run_report import run_report
 
+pytestmark = pytest.mark.processes
+
 APP = """
 import os, time
 

@@ -12,6 +12,8 @@ from placebench.meters.processes import read_tree_cpu_s
 from placebench.runtime.application_servers import serve
 from placebench.runtime.running_server import RunningServer, ServerSpec
 
+pytestmark = pytest.mark.processes
+
 JOBS = """
 calls = 0
 

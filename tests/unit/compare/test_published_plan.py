@@ -16,6 +16,8 @@ from placebench.errors import PlacebenchError
 from placebench.lab.placement_api import API
 from placebench.report.reproduction import hidden_places
 
+pytestmark = pytest.mark.processes
+
 PLAN = """
 setup = "python seed.py {database_url}"
 template_db = "postgresql://me:hunter2@db/shop"

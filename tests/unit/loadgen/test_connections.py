@@ -17,6 +17,8 @@ from placebench.compare.keep.records import LoadResult
 from placebench.compare.load.load_run import LoadSpec, run_load
 from placebench.http_session import Request
 
+pytestmark = pytest.mark.processes
+
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Respond = Callable[[int], tuple[bytes, bool]]
 

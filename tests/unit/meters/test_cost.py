@@ -22,6 +22,7 @@ def write_zone(powercap: Path, zone: str, name: str, joules: float, *, wraps_at:
     (folder / "max_energy_range_uj").write_text(f"{wraps_at * 1_000_000}\n")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("name", "part"), [("uwsgi", "servers"), ("client", "clients"), ("the command", "placebench")])
 def test_the_cpu_of_a_child_counts_to_its_part(name: str, part: str, tmp_path: Path) -> None:
     """0.2 s of a child, and what its child took, once it has ended; not of those that ended before."""
@@ -35,6 +36,7 @@ def test_the_cpu_of_a_child_counts_to_its_part(name: str, part: str, tmp_path: P
     assert CostMeter(powercap=tmp_path).read().core_minutes < cost.core_minutes
 
 
+@pytest.mark.processes
 def test_what_runs_without_a_supervisor_counts_to_placebench(tmp_path: Path) -> None:
     """Such as git; servers and clients take nothing meanwhile."""
     meter = CostMeter(powercap=tmp_path)

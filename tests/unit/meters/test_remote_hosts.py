@@ -13,6 +13,8 @@ from placebench.cli import main
 from placebench.errors import ServerError, UsageError
 from placebench.meters.remote_hosts import RemoteHost, inspect_host, python_command, read_greeting, read_hosts
 
+pytestmark = pytest.mark.processes
+
 
 def test_a_host_is_looked_at(ssh_host: RemoteHost) -> None:
     """Its system, its programs and the ports that are taken; the true offset of the same clock, 0, is in the bounds."""

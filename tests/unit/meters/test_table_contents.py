@@ -18,7 +18,7 @@ TABLES = (
 )
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.processes)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A database with two tables that have rows."""
     made = f"sqlite:///{tmp_path / 'fruit.db'}"

@@ -149,6 +149,7 @@ def test_the_asgi_page_runs() -> None:
     assert names["app"].counts.seen == 0
 
 
+@pytest.mark.processes
 def test_the_budgets_hold(here: Path) -> None:
     """docs/howto/pytest.md, in a run of pytest of its own."""
     (here / "conftest.py").write_text(CONFTEST)
@@ -226,6 +227,7 @@ def test_limits_are_passed_as_shown() -> None:
     assert run(block("docs/reference/findings.md"), {"recording": Recording("r", "full")})["findings"] == ()
 
 
+@pytest.mark.processes
 @since_2_1
 def test_the_commands_of_the_tutorial_run(here: Path) -> None:
     """docs/start/first-profile.md: on its shop before and after the change, with what it shows."""

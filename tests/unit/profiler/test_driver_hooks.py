@@ -190,6 +190,7 @@ def test_peewee_has_its_line(profiler: SqlProfiler) -> None:
     assert (last.row_count, last.caller.function.split(".")[0]) == (1, "test_peewee_has_its_line")
 
 
+@pytest.mark.processes
 def test_no_sqlalchemy_is_needed() -> None:
     """Recording, summary and findings work where it is not installed."""
     program = (
@@ -208,6 +209,7 @@ def test_no_sqlalchemy_is_needed() -> None:
     assert "n+1" in printed
 
 
+@pytest.mark.processes
 def test_two_profilers_wait_for_a_driver_to_be_imported() -> None:
     """Each is called back, and the module has its own loader's work done once."""
     program = (

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ALONE = """
 import sqlite3
 import sys
@@ -38,6 +40,7 @@ print([finding.kind for finding in recording.findings()], recording.sql_s > 0)
 """
 
 
+@pytest.mark.processes
 def test_a_program_without_sqlalchemy_is_recorded(tmp_path: Path) -> None:
     """Statements with rows, call site and fetch, BEGIN and COMMIT, and findings; nothing imports SQLAlchemy."""
     program = tmp_path / "alone.py"

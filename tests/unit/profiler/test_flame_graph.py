@@ -401,6 +401,7 @@ def test_a_flames_statements_have_the_time_of_its_recording() -> None:
     assert all("view" in "".join(stack[:-1]) for stack, _ in on_leaves)
 
 
+@pytest.mark.processes
 @pytest.mark.usefixtures("any_sampler")
 @pytest.mark.parametrize("mode", ["flame", "sampled", "external"])
 def test_an_n_plus_one_has_in_each_mode_the_time_of_its_statements(mode: str) -> None:

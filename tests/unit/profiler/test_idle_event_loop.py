@@ -237,6 +237,7 @@ def note_on(loop: str) -> str:
     return f"waits of {loop}'s event loop are below the loop in the flame graph, not at the lines that await"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("mode", ["flame", "sampled", "external"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop", "trio"])
 def test_a_recording_says_where_the_waits_of_its_loop_are(mode: str, loop: str) -> None:

@@ -40,6 +40,7 @@ for mode in ("light", "full", "sampled", "flame", "plans"):
 """
 
 
+@pytest.mark.processes
 def test_every_mode_works_without_pyinstrument(tmp_path: Path) -> None:
     """A sampling thread takes part, as a note says; the flame graph's page has an image, and says why."""
     ended = subprocess.run(

@@ -283,6 +283,7 @@ def test_requests_of_two_threads_do_not_mix(
     assert seen == {"GET a": ["select ? as a"] * 5, "GET b": ["select ? as b"] * 5}
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_worker_counts_from_one(profiler: SqlProfiler, tmp_path: Path) -> None:
     """Its files bear its own process's number, and its parent's count is not its own."""

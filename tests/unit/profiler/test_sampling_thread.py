@@ -155,6 +155,7 @@ def test_python_computing_before_calls_that_release_the_lock_is_sampled(engine: 
     assert share > true_share / 3, (seconds, taken)
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_the_switch_interval_is_the_applications_again(engine: Engine, switch_interval: float) -> None:
     """It is short while something is sampled, by one recording or by two, and in no forked process."""
@@ -362,6 +363,7 @@ print(before > 0, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.processes
 def test_a_forked_process_samples_too() -> None:
     """The thread of its parent is not there, and is not waited for."""
     ended = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60, check=True)
@@ -379,6 +381,7 @@ def with_the_defect() -> list[str]:
     return sorted(each for each in programs if subprocess.run([each, "-c", asked], check=False).returncode == 0)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("mode", ["flame", "plans"])
 def test_a_python_with_the_defect_survives(mode: str) -> None:
     """gh-101975: generators, garbage and threads under a flame, which is not empty and says that it is estimated."""
@@ -395,6 +398,7 @@ def test_a_python_with_the_defect_survives(mode: str) -> None:
     assert [note for note in told["notes"] if note.startswith("Python 3.11.") and "estimated" in note]
 
 
+@pytest.mark.processes
 def test_sampling_under_stress_does_not_hang() -> None:
     """gh-106883: nor die, of collections while stacks are read, on this Python."""
     assert json.loads(stressed(sys.executable, "sampled"))["samples"] > 0

@@ -80,6 +80,7 @@ def test_the_second_profiler_of_a_process_says_where_its_statements_are() -> Non
         assert noted == [not each.statements for each in (one, other)]
 
 
+@pytest.mark.processes
 def test_a_driver_that_was_imported_and_not_named_is_told(tmp_path: Path) -> None:
     """One line instead of an empty report that means nothing."""
     tmp_path.joinpath("program.py").write_text(

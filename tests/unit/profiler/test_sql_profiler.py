@@ -650,6 +650,7 @@ def test_an_unknown_mode_is_an_error_of_the_user(profiler: SqlProfiler) -> None:
         profiler.record("x", mode="deep").__enter__()
 
 
+@pytest.mark.processes
 def test_importing_the_profiler_loads_no_driver_and_no_sampler() -> None:
     """It is imported by every application that uses it, and by every run of pytest that has its plugin."""
     code = "import sys, placebench.profiler; print({'psycopg2', 'pyinstrument', 'jinja2'} & set(sys.modules))"
@@ -658,6 +659,7 @@ def test_importing_the_profiler_loads_no_driver_and_no_sampler() -> None:
     assert loaded == "set()\n"
 
 
+@pytest.mark.processes
 def test_importing_placebench_loads_its_own_file_only() -> None:
     """Not even typing, with which it took 7 ms of CPU instead of 0.5."""
     code = "import sys; before = set(sys.modules); import placebench; print(*(set(sys.modules) - before))"

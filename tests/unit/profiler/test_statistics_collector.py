@@ -169,6 +169,7 @@ def test_threads_count_together(make_engine: Callable[..., Engine], profiler: Sq
     assert every_counted["select ?"] == (2000, 2000, 0)
 
 
+@pytest.mark.processes
 def test_a_forked_process_counts_from_nothing(counting: SqlProfiler, engine: Engine) -> None:
     """And its parent goes on with its own figures, also if a thread of its counted while it forked."""
     run(engine, "select 1")

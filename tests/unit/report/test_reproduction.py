@@ -108,6 +108,7 @@ def test_what_cannot_be_made_again_is_refused(changes: dict[str, Any], reason: s
         read_published(path)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("plan", "reason"),
     [

@@ -38,6 +38,7 @@ def test_the_wheel_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "made_up_wheel" not in sys.modules
 
 
+@pytest.mark.processes
 def test_pg_config_goes_before_the_machine_folder(tmp_path: Path) -> None:
     """`pg_config --bindir` is what the user set up."""
     chosen = install(tmp_path / "chosen", *PROGRAMS)
@@ -50,6 +51,7 @@ def test_pg_config_goes_before_the_machine_folder(tmp_path: Path) -> None:
     assert found == Binaries(chosen, "found")
 
 
+@pytest.mark.processes
 def test_the_newest_of_the_machine_is_chosen(tmp_path: Path) -> None:
     """9.6 is older than 15, and 18, which has no server, does not count; nor does a pg_config without a server."""
     install(tmp_path / "machine" / "9.6" / "bin", *PROGRAMS)

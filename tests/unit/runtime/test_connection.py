@@ -95,6 +95,7 @@ PLAIN = "postgresql://u:p%40w@h:5433/db?sslmode=disable"
 NAMED = "postgresql+psycopg2://u:p%40w@h:5433/db?sslmode=disable"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("sqlalchemy", "others", "expected"),
     [

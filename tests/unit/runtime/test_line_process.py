@@ -21,6 +21,7 @@ def spec(code: str, tmp_path: Path) -> ChildSpec:
     return ChildSpec(name="child", argv=[sys.executable, "-c", code], log=tmp_path / "log", pipes=True)
 
 
+@pytest.mark.processes
 def test_each_line_has_a_response(tmp_path: Path) -> None:
     """The keys of an order are the arguments of the function in the child."""
     with line_process(spec(DOUBLES, tmp_path), gone="it is gone") as process:
@@ -29,6 +30,7 @@ def test_each_line_has_a_response(tmp_path: Path) -> None:
     assert doubles == [2, 42]
 
 
+@pytest.mark.processes
 def test_a_process_that_is_gone_is_one_line_with_its_log(tmp_path: Path) -> None:
     """Whether it ends before the order or instead of an answer."""
     with line_process(spec(DIES, tmp_path), gone="it is gone") as process:

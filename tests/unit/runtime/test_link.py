@@ -15,6 +15,8 @@ from placebench.errors import LoadError, PlacebenchError
 from placebench.runtime.network.delay_queue import LinkProfile
 from placebench.runtime.network.link import Traffic, open_database_link, open_link_ahead, open_service_link
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def database() -> Iterator[str]:

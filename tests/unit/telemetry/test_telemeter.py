@@ -203,6 +203,7 @@ def server_paths(spec: ServerSpec) -> list[tuple[str]]:
     return rows(load(spec.telemetry), "path")
 
 
+@pytest.mark.processes
 def test_a_second_signal_does_not_cut_off_the_last_rows(slow_end: ServerSpec) -> None:
     """It comes while a worker ends because of the first one."""
     with serve(slow_end) as server:
@@ -216,6 +217,7 @@ def test_a_second_signal_does_not_cut_off_the_last_rows(slow_end: ServerSpec) ->
     assert ("/orders/<id>",) in server_paths(slow_end)
 
 
+@pytest.mark.processes
 def test_a_busy_worker_of_a_slow_master_writes_its_last_rows(slow_end: ServerSpec) -> None:
     """The master gets no CPU until the request in flight is over."""
     with serve(slow_end) as server, ThreadPoolExecutor(2) as pool:

@@ -7,6 +7,7 @@ import pytest
 from placebench.cli import main
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("command", ["workers", "network", "breakdown"])
 def test_no_tree_is_nothing_to_ask_for(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A file may be about the schema alone, for `seed`; one line, exit code 2."""

@@ -19,6 +19,7 @@ print(seen[-1] - seen[-2])
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("implementation", "is_kept"), [("keep_malloc_defaults", False), ("keep_freed_memory", True)])
 def test_memory_that_is_kept_needs_no_new_pages(implementation: str, is_kept: bool) -> None:
     """64 MiB taken and freed time and again: 16 384 pages are faulted in each time, or next to none."""

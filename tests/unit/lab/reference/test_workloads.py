@@ -35,6 +35,7 @@ def test_what_was_loaded_may_be_frozen() -> None:
     assert frozen > 0
 
 
+@pytest.mark.processes
 def test_programs_that_threads_start_at_once_each_print_for_their_own_request() -> None:
     """Eight threads, forty programs and temporary files: what is read back is what the request named."""
     client = Client(workload({"PLACEBENCH_WORKLOAD": "subprocess"}))

@@ -93,6 +93,7 @@ def test_the_password_is_in_one_file_of_its_owner(tmp_path: Path, format_: Forma
     assert passwords[0] != passwords[1]
 
 
+@pytest.mark.processes
 def test_nginx_reads_its_configuration(tmp_path: Path) -> None:
     """With names that this machine knows in the place of those of the plan's hosts."""
     configuration = written("compose", tmp_path)["nginx.conf"]
@@ -106,6 +107,7 @@ def test_nginx_reads_its_configuration(tmp_path: Path) -> None:
     assert tested.returncode == 0, tested.stderr
 
 
+@pytest.mark.processes
 def test_scripts_are_shell(tmp_path: Path) -> None:
     """And all replicas are waited for where the plan is synchronous."""
     files = written("compose", tmp_path)

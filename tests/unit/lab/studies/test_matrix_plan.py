@@ -13,6 +13,8 @@ from placebench.lab.studies.matrix_plan import AXES, Job, Matrix, matrix_named, 
 from placebench.lab.studies.matrix_run import Combination, Installed, combine
 from placebench.runtime import mariadb
 
+pytestmark = pytest.mark.processes
+
 HERE = Installed("/usr/bin/python", {"placebench": "1", "psycopg2": "2.9", "gunicorn": "23"}, uwsgi=True)
 JOB = {"requests": 2, "trees": 3}
 TABLES = VariantTables({"own": VariantTable(app="a:b"), "jit": VariantTable(variant="tuned", pg={"jit": True})})

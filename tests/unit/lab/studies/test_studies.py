@@ -12,6 +12,8 @@ from placebench.commands import COMMANDS
 from placebench.compare.keep.documents import RUNS
 from placebench.lab.studies import STUDIES
 
+pytestmark = pytest.mark.processes
+
 WITHOUT = """
 import sys
 class Absent:

@@ -112,6 +112,7 @@ def test_a_sampled_request_is_saved_in_both_places(attached: Attachment, query: 
     assert [each.statement_count for each in profiler.recordings] == [1]
 
 
+@pytest.mark.processes
 def test_forked_workers_share_the_channel_of_their_master(
     attached: Attachment, request_once: Callable[[], None]
 ) -> None:
@@ -123,6 +124,7 @@ def test_forked_workers_share_the_channel_of_their_master(
     assert (code, len(set(pids)), pids[0]) == (0, 2, os.getpid())
 
 
+@pytest.mark.processes
 def test_a_killed_command_leaves_nothing(
     channel: AttachmentChannel, request_once: Callable[[], None], eventually: Callable[..., bool]
 ) -> None:
@@ -146,6 +148,7 @@ def test_a_killed_command_leaves_nothing(
     Attachment(path).close()
 
 
+@pytest.mark.processes
 def test_a_stopped_process_holds_nobody_up(channel: AttachmentChannel, attached: Attachment) -> None:
     """One that holds the lock of writers: a recording is left out after a tenth of a second, and reported later."""
     ready, go = os.pipe(), os.pipe()
@@ -187,6 +190,7 @@ def test_memory_is_bounded(channel: AttachmentChannel, attached: Attachment, mon
     assert came
 
 
+@pytest.mark.processes
 def test_threads_lose_no_recording(
     channel: AttachmentChannel, attached: Attachment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +223,7 @@ def test_one_command_at_a_time(channel: AttachmentChannel, attached: Attachment)
     attached._file = os.open(os.devnull, os.O_RDONLY)
 
 
+@pytest.mark.processes
 def test_another_user_cannot_attach(channel: AttachmentChannel) -> None:
     """The kernel refuses even to list what the process holds open; root may."""
     master = os.getpid() if os.geteuid() == 0 else 1
@@ -272,6 +277,7 @@ def test_without_memory_files_a_temporary_file_without_a_name_is_used(
     assert AttachmentChannel().options() is None
 
 
+@pytest.mark.processes
 def test_the_tree_of_a_process() -> None:
     """Itself and its children; nothing of a process that is gone."""
     child = os.fork()

@@ -66,6 +66,7 @@ def test_tasks_that_run_at_once_are_recorded(query: Callable[[int], None]) -> No
     assert 2 == calls.counts.profiled
 
 
+@pytest.mark.processes
 def test_tasks_of_a_prefork_worker_are_recorded(tmp_path: Path, eventually: Callable[..., bool]) -> None:
     """By each child process, in files of its own."""
     (tmp_path / "shop.py").write_text(TASKS)

@@ -213,6 +213,7 @@ def bill_by_rq(count: int) -> None:
     test_rq.query(count)  # type: ignore[attr-defined]
 
 
+@pytest.mark.processes
 def test_rq(kept: Kept, query: Callable[[int], None], redis: Any) -> None:
     """Jobs that a worker runs in its own process; one that forks runs the same method in the child."""
     rq = pytest.importorskip("rq")

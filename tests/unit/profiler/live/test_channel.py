@@ -10,6 +10,7 @@ from placebench.profiler import Recording
 from placebench.profiler.live.channel import MAX_QUEUED, VARIABLE, RecordingReceiver, RecordingSender
 
 
+@pytest.mark.processes
 def test_what_is_sent_is_received_also_from_a_forked_process() -> None:
     """By its process, whole, and before `close` returns."""
     received: list[tuple[int, str]] = []

@@ -101,6 +101,7 @@ def test_an_environment_that_cannot_be_used(environment: dict[str, str], message
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.processes
 def test_a_server_that_loads_a_wrong_environment_ends_with_one_line() -> None:
     """Importing placebench.lab.reference.wsgi leaves one line on stderr and no traceback."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PLACEBENCH_")}
