@@ -18,6 +18,7 @@ from placebench.compare.keep.documents import RUNS
 from placebench.compare.keep.records import (
     Block,
     CountedPass,
+    ExecutedChange,
     LoadPass,
     Measurement,
     ProfiledPass,
@@ -26,6 +27,7 @@ from placebench.compare.keep.records import (
     RunHead,
     WirePass,
     read_blocks,
+    read_executed,
     read_measurements,
     read_profiled,
 )
@@ -64,6 +66,8 @@ class Run:
     """How the flame graph of each variant was made, or why there is none, by variant."""
     profiled_replicates: list[ProfiledReplicate] = field(default_factory=list)
     """Self time by frame of each variant, from interleaved replicates under the profiler."""
+    executed: list[ExecutedChange] = field(default_factory=list)
+    """What of the changes between commits the requests execute; empty if it was not watched."""
     control: ControlRecord | None = None
     """What was injected into the control of a comparison; None without --control, or before it was known."""
 
@@ -159,6 +163,7 @@ def load(folder: Path | str) -> Run:
         measurements=read_measurements(folder / "measurements.jsonl", head.command),
         profiled=_each(variants, ProfiledPass, folder, "profiled-{}.json"),
         profiled_replicates=read_profiled(folder / "profiled.jsonl"),
+        executed=read_executed(folder),
         control=ControlRecord.load(control_path(folder)) if control_path(folder).is_file() else None,
         invalid=[LoadPass.load(path) for path in sorted(folder.glob("locust-*-invalid-*.json"))],
     )

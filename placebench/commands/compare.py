@@ -114,6 +114,7 @@ def _run(given: CompareOptions) -> int:
     """Compare the variants; measurements are reported even if the run is interrupted or fails."""
     from placebench.compare.what.trials import read_plan
     from placebench.report import parse_gates
+    from placebench.stats import METRICS
 
     gates = parse_gates(given.gate)
     plan = read_plan(given.plan)
@@ -152,6 +153,7 @@ def _run(given: CompareOptions) -> int:
         requests=given.requests.requests(),
         login=given.requests.logins(),
         default_control=_CONTROLS.get(given.preset or ""),
+        decides_unread=all(gate.is_ratio or gate.metric not in METRICS for gate in gates),
     )
     return 0
 

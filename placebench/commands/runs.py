@@ -63,13 +63,14 @@ def compare_plan(
     requests: "Sequence[Request]" = (),
     login: "Sequence[Request]" = (),
     default_control: str | None = None,
+    decides_unread: bool = False,
     emit: "Callable[[Report], object] | None" = None,
 ) -> Path:
     """Compare the variants of *plan* and return the run's folder; options override the plan.
 
     postgres: PostgreSQL settings added to every variant. requests, login: requests of the command line.
-    default_control: the control if neither options nor plan name one and the baseline can have it. emit: as in
-    `run_comparison`; None: the report is printed.
+    default_control: the control if neither options nor plan name one and the baseline can have it. decides_unread: as
+    in `CompareSettings`. emit: as in `run_comparison`; None: the report is printed.
     """
     from placebench.compare.keep.control import NO_CONTROL, Control
     from placebench.compare.published_plan import plan_document
@@ -80,7 +81,13 @@ def compare_plan(
     named = given.control or plan.control
     control = Control.parse(named) if named and named != NO_CONTROL else None
     if given.run.host:
-        more = {"postgres": postgres, "requests": requests, "login": login, "default_control": default_control}
+        more = {
+            "postgres": postgres,
+            "requests": requests,
+            "login": login,
+            "default_control": default_control,
+            "decides_unread": decides_unread,
+        }
         return _compare_on_host(given, plan, more, gates=gates, emit=emit)
     if given.python:
         plan = _with_python(plan, given.python)
@@ -100,7 +107,7 @@ def compare_plan(
     settings = _settings(given, plan, variants, workload)
     if default_control and not named and settings.replicates and not variants[0].command:
         control = replace(Control.parse(default_control), is_default=True)
-    settings = replace(settings, control=control)
+    settings = replace(settings, control=control, decides_unread=decides_unread)
     settings = replace(settings, plan=plan_document(_filled_in(given.data, plan, data), settings))
     return run_comparison(given.run, data, settings, name=plan.name, gates=gates, emit=emit)
 
@@ -342,7 +349,7 @@ def run_comparison(
             comparing.run(announce, note=say)
     raise_for_gates(reports[-1])
     valid, invalid = len(comparing.replicates.valid()), len(comparing.replicates.invalid())
-    if settings.replicates and valid < _NEEDED:
+    if settings.replicates and valid < _NEEDED and not comparing.is_decided:
         discarded = f" ({invalid} were discarded: --resume makes others in their place)" if invalid else ""
         raise TooFewReplicatesError(f"inconclusive: {units.numbered(valid, 'replicate')}, {_NEEDED} needed{discarded}")
     return folder

@@ -18,7 +18,7 @@ from placebench.compare.keep.control import Control, ControlRecord, control_path
 from placebench.compare.keep.documents import Rules, Trial
 from placebench.compare.keep.environment import manifest
 from placebench.compare.keep.phase_timer import PhaseTimer
-from placebench.compare.keep.records import RunHead
+from placebench.compare.keep.records import ExecutedChange, RunHead
 from placebench.compare.keep.run_folder import RunFolder, Say, discard_message
 from placebench.compare.load.client_machine import ClientMachine
 from placebench.compare.measure.counted_pass import (
@@ -29,6 +29,7 @@ from placebench.compare.measure.counted_pass import (
     open_statistics,
 )
 from placebench.compare.measure.databases import VariantDatabases, database_name, variant_databases
+from placebench.compare.measure.executed_lines import execute_changes
 from placebench.compare.measure.passes import PassSetup
 from placebench.compare.measure.profiled_pass import profile_variants
 from placebench.compare.measure.replicate import PreparedVariants, make_replicate, plan_replicate
@@ -50,9 +51,12 @@ MAX_SEQUENTIAL_REPLICATES, SEQUENTIAL_ROUNDS, LOAD_ROUNDS = 100, 8, 6
 
 Under load a block is longer, since the users need some time until all of them wait, and there are fewer rounds.
 """
+_MAX_WATCHED_PAIRS = 4
 _MAX_PROFILED_REPLICATES = 8
 """Maximum number of profiled replicates: more hardly narrow the intervals, and each starts every variant once more."""
 _COLLECTED_REQUESTS = 6
+_FREE = ("decides_unread",)
+"""Settings that are not in the head of a run."""
 _CALIBRATION_ROUNDS = 8
 
 
@@ -82,6 +86,8 @@ class CompareSettings:
     """The pairs to compare; if empty, each variant is compared with the first."""
     machine: ClientMachine | None = None
     """The machine that sends the timed requests; None for this machine."""
+    decides_unread: bool = False
+    """Whether a change between commits of which the application reads nothing is not timed."""
     control: Control | None = None
     """The change that the run must find, in a further copy of the baseline; None for none."""
     plan: Mapping[str, Any] = field(default_factory=dict)
@@ -129,7 +135,7 @@ class CompareSettings:
         Settings that may change between sessions, such as the number of replicates of a sequential run, are left out.
         """
         free = ("replicates", "width") if self.sequential else ("sequential", "width")
-        left_out = ("variants", "workload", "trials", "plan", "machine", "users", "rate", "control", *free)
+        left_out = ("variants", "workload", "trials", "plan", "machine", "users", "rate", "control", *_FREE, *free)
         kept = {name: value for name, value in vars(self).items() if name not in left_out}
         variants = [variant.to_json() for variant in self.variants]
         trials = [asdict(each) for each in self.trials]
@@ -171,6 +177,8 @@ class CompareRun:
         self._run = RunFolder.resume(folder, replace(head, plan=dict(settings.plan)))
         self._same = SameResponses(self._run.save, settings.workload.rules)
         partial = [self._control.name] if self._control else []
+        self.is_decided = False
+        """Whether the run ended without times, since the application reads nothing that differs."""
         self.replicates = ReplicateSeries(self._run, self._same, rounds=settings.rounds, partial=partial)
 
     @property
@@ -202,20 +210,39 @@ class CompareRun:
                     counted = self._with_statement(prepared) if self._counts_control else own
                     repeated = self._count(counted, read)
                     self.replicates.check_data(counted, same_requests=not repeated)
-                    self._count_collections(own)
-                    if self._settings.control and self._control and not self._counts_control:
-                        record = _calibrate(self._run, prepared, self._settings.control, self._control.name)
-                        prepared = _with_injection(prepared, record)
-                    else:
-                        prepared = own
-                    self._variants = tuple(each for each in self._variants if each.name in prepared.named)
-                    with count_while_timed(prepared, read):
-                        self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
-                    # Last, so that a run that is interrupted here already has everything that the verdict needs.
-                    profile_variants(self._run, own, self._profiled)
+                    self.is_decided = self._executes_nothing(own) and self._settings.decides_unread
+                    if not self.is_decided:
+                        self._time(prepared, own, read)
                 shutil.rmtree(self._run.path / "responses", ignore_errors=True)
         finally:
             self._drop_dump()
+
+    def _time(self, prepared: PreparedVariants, own: PreparedVariants, read: Mapping[str, Statistics | None]) -> None:
+        """Measure the replicates, of the control too, and then profile *own*, the variants without the control."""
+        self._count_collections(own)
+        if self._settings.control and self._control and not self._counts_control:
+            record = _calibrate(self._run, prepared, self._settings.control, self._control.name)
+            prepared = _with_injection(prepared, record)
+        else:
+            prepared = own
+        self._variants = tuple(each for each in self._variants if each.name in prepared.named)
+        with count_while_timed(prepared, read):
+            self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
+        # Last, so that a run that is interrupted here already has everything that the verdict needs.
+        profile_variants(self._run, own, self._profiled)
+
+    def _executes_nothing(self, prepared: PreparedVariants) -> bool:
+        """Watch which changes between commits are executed; return whether the application reads none of any pair."""
+        settings = self._settings
+        if settings.users > 1 or settings.rate or not settings.replicates or settings.machine:
+            return False
+        if len(settings.pairs) > _MAX_WATCHED_PAIRS or self.replicates.blocks:
+            return False
+        trees = {each.name: self._run.path / "sources" / str(at) / "tree" for at, each in enumerate(settings.variants)}
+        made = list[ExecutedChange]()
+        watch = partial(execute_changes, prepared, settings.pairs, trees, requests=settings.counted_requests)
+        self._run.run_optional_part("executed lines", "", lambda: made.extend(watch()))
+        return len(made) == len(settings.pairs) and not any(each.is_read for each in made)
 
     @property
     def _counts_control(self) -> bool:

@@ -16,6 +16,7 @@ from placebench.report.control import control_result
 from placebench.report.effects import METRIC_LABELS, join_and
 from placebench.report.figures import ComparedPair, Figures, compared_rate, compared_users
 from placebench.report.model import Check
+from placebench.report.source_changes import source_sentences, unexecuted_changes
 from placebench.stats import Comparison
 from placebench.stats.replicates import MeasuredBlock, valid_replicates
 from placebench.stats.verdict import FASTER, INCONCLUSIVE
@@ -69,6 +70,7 @@ def _result(figures: Figures, checks: Sequence[Check]) -> Iterator[str]:
         yield from _certainty(figures)
     if control := control_result(figures.run):
         yield control.sentence
+    yield from source_sentences(figures.run, unexecuted_changes(figures.run, figures.comparisons))
     yield from _several(_cautions(figures), "remarks of this kind")
     yield from _not_measured(figures)
     for outcome in ("failed", "inconclusive"):
@@ -202,6 +204,7 @@ def _claim(figures: Figures, checks: Sequence[Check]) -> str:
     """Return which variants may be claimed: those that are faster and passed every gate; none if the run failed."""
     faster = [each.variant for each in figures.primaries if _is_faster(figures, each)]
     missed = {each.variant for each in checks if each.variant and each.outcome != "passed"}
+    missed |= {variant for _, variant in unexecuted_changes(figures.run, figures.comparisons)}
     claimed = list(dict.fromkeys(each for each in faster if each not in missed))
     if not claimed or figures.run.head.status == "failed":
         return _NO_CLAIM

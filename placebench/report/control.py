@@ -9,6 +9,7 @@ from placebench.compare.keep.records import WirePass
 from placebench.gates import Outcome
 from placebench.report.effects import effect_text, reason_text
 from placebench.report.model import Check
+from placebench.report.source_changes import is_untimed
 from placebench.results import Run
 from placebench.stats import Comparison, compare_blocks, compare_counts
 from placebench.stats.verdict import SLOWER
@@ -92,7 +93,7 @@ class ControlResult:
 def control_result(run: Run) -> ControlResult | None:
     """Return whether the run found its control; None for a run without one, or if no speeds may be compared."""
     wanted = run.head.settings.get("control")
-    if wanted is None or not run.head.is_comparable:
+    if wanted is None or not run.head.is_comparable or is_untimed(run):
         return None
     control, record = Control(**wanted), run.control
     baseline, injected_s = run.head.variants[0], record.injected_s if record else None

@@ -49,6 +49,7 @@ def run_document(figures: Figures, results: ExperimentResults) -> dict[str, Any]
         "replicates": figures.replicates,
         "invalidated": figures.invalidated,
         "control": control.to_json() if (control := control_result(figures.run)) else None,
+        "changed_source": [asdict(each) for each in figures.run.executed],
         "comparisons": [each.to_json() for each in figures.comparisons],
         "errors": [each.to_json() for each in figures.errors],
         "changed_frames": [

@@ -40,6 +40,7 @@ from placebench.report.model import (
     Text,
     code,
 )
+from placebench.report.source_changes import source_sentences, unexecuted_changes, without_machine
 from placebench.report.trial_results import (
     ExperimentResults,
     experiment_results,
@@ -94,6 +95,7 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
     checks = _checks(figures, gates)
     concluded = conclusion(figures, checks) if head.command == "compare" else ""
     checked = [control.sentence] if (control := control_result(run)) else []
+    checked += source_sentences(run, unexecuted_changes(run, figures.comparisons))
     replicates = units.numbered(figures.primary.replicates, "replicate") if figures.primary else "no replicates"
     return Report(
         folder=run.folder,
@@ -433,6 +435,8 @@ def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
         missed = not control.is_found and not (is_default and control.comparison is None)
         made_check = control.check if is_needed and (control.is_found or missed) else replace(control.check, variant="")
         checks = [made_check, *(without_control(gates, checks, is_timed=is_timed) if missed else checks)]
+    if changes := unexecuted_changes(figures.run, figures.comparisons):
+        checks = without_machine(gates, checks, changes)
     if head.status == "failed":
         checks = [replace(each, outcome="inconclusive", measured="the run failed") for each in checks]
     errors = [

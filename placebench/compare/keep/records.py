@@ -8,6 +8,7 @@
     wire-<variant>.json                   WirePass: a few requests counted on the way to PostgreSQL
     counted-<variant>.json                CountedPass: a few requests counted, not timed
     profile-<variant>.html, .speedscope.json   the flame graph of the profiled pass
+    executed.json                         ExecutedChange, one line each: which changes between two commits are executed
     profiled-<variant>.json                ProfiledPass: how that flame graph came to be, or why there is none
     profile-<variant>.pyisession          the same flame graph as data, from which the report computes differences
 
@@ -303,6 +304,34 @@ class Block(Record):
     """Number of requests after which the sequence repeats."""
     error_responses: Count = 0
     """Number of requests whose response was not accepted."""
+
+
+@dataclass(frozen=True)
+class ExecutedChange(Record):
+    """What of the change from one commit to another is executed by a run's requests; a line of executed.json."""
+
+    baseline: str
+    variant: str
+    files: list[str]
+    """The files that differ, relative to the top of the repository."""
+    read: list[str]
+    """Those that the application opens or executes anything of."""
+    executed: list[str]
+    """Changed lines that are executed, as file:line; a file that is not Python, if it is read."""
+    requests: Count
+    """The number of requests that were watched."""
+    is_read: bool = True
+    """Whether anything that the application reads differs by more than comments and docstrings."""
+
+    @classmethod
+    def save_all(cls, folder: Path, changes: Iterable[Self]) -> None:
+        """Write the changes of a run into its folder."""
+        rewrite_lines(folder / "executed.json", changes)
+
+
+def read_executed(folder: Path) -> list[ExecutedChange]:
+    """Return the changes in a run's folder; empty if none was watched."""
+    return read_lines(folder / "executed.json", ExecutedChange, error=RunFolderError)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,250 @@
+"""What a change between two commits can have changed: the changed lines that requests execute, and files that are read.
+
+The main function is `execute_changes`. Each variant is served once more with its changed files watched
+(`placebench.runtime.standalone.executed`), and is not timed. A line counts as executed if its statement is, or for the
+head of a function if any statement of its body is; blank lines and comments between statements belong to none.
+"""
+
+import ast
+import os
+import shutil
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from difflib import SequenceMatcher
+from pathlib import Path
+
+from placebench.compare.keep.records import ExecutedChange
+from placebench.compare.measure.replicate import PreparedVariants
+from placebench.compare.what.variants import Variant
+from placebench.runtime.application_servers import STANDALONE, serve
+
+_WATCHED_S, _MAX_REQUESTS = 2.0, 500
+"""The requests of the watched pass take about this time, but are at least the counted ones and at most that many."""
+_ALWAYS_READ = {"gunicorn.conf.py", "sitecustomize.py", "usercustomize.py", "uwsgi.ini", ".env"}
+"""Names of files that a server or Python reads before the application is loaded."""
+
+
+def changed_files(baseline: Variant, variant: Variant) -> list[str]:
+    """Return the files that differ between the commits of two variants, relative to the top of their repository.
+
+    The list is empty if the variants differ by more than the commit, or not by the commit. An application that a
+    command serves cannot be watched, and a migration may change the data.
+    """
+    before, after = baseline.origin, variant.origin
+    if before is None or after is None or not before.commit or not after.commit or before.commit == after.commit:
+        return []
+    left_out = ("name", "origin", "folder", "variables")
+    one, other = (
+        {key: value for key, value in each.to_json().items() if key not in left_out}
+        | {key: value for key, value in each.variables.items() if key != "PYTHONPATH"}  # which has the commit's folder
+        for each in (baseline, variant)
+    )
+    if one != other or baseline.command or baseline.migrate or baseline.data_kind:
+        return []
+    if (before.repository, before.within, before.packages) != (after.repository, after.within, after.packages):
+        return []
+    command = [
+        "git",
+        "-C",
+        str(before.repository),
+        "diff",
+        "--name-only",
+        "--no-renames",
+        "-z",
+        before.commit,
+        after.commit,
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    files = list(filter(None, ended.stdout.split("\0")))
+    if ended.returncode or any(Path(each).name in _ALWAYS_READ for each in files):
+        return []
+    return files
+
+
+def changed_lines(before: str, after: str) -> tuple[set[int], set[int]]:
+    """Return the numbers of the lines of each text that the other does not have."""
+    old, new = before.splitlines(), after.splitlines()
+    removed, added = set[int](), set[int]()
+    for kind, i, j, k, m in SequenceMatcher(a=old, b=new, autojunk=False).get_opcodes():
+        if kind != "equal":
+            removed |= set(range(i + 1, j + 1))
+            added |= set(range(k + 1, m + 1))
+    return removed, added
+
+
+def executed_changes(source: str, changed: Collection[int], executed: Collection[int]) -> list[int]:
+    """Return the *changed* lines of a Python source that are part of what was executed, in ascending order.
+
+    executed: the lines at which something was executed. A source that is no Python counts as executed as a whole.
+    """
+    if not executed:
+        return []
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return sorted(changed)
+    lines = source.splitlines()
+    known = dict[int, bool]()
+    for first, last, deciding in _statements(tree):
+        is_executed = any(line in executed for line in deciding)
+        for line in range(first, last + 1):
+            known[line] = known.get(line, False) or is_executed
+
+    def is_code(line: int) -> bool:
+        text = lines[line - 1].strip() if line <= len(lines) else ""
+        return bool(text) and not text.startswith("#")
+
+    # A line of code without a statement of its own, such as `else:`, may matter to all that is executed around it.
+    return sorted(line for line in changed if (known[line] if line in known else is_code(line)))
+
+
+def _statements(tree: ast.AST) -> Iterator[tuple[int, int, range]]:
+    """Yield first and last line of each statement, or of the head of one with a body, and the lines that decide it."""
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+            continue
+        body = getattr(node, "body", None) or getattr(node, "cases", None)
+        if isinstance(node, ast.match_case):
+            first = last = node.pattern.lineno
+            yield (
+                first,
+                max(node.pattern.end_lineno, node.guard.end_lineno or 0 if node.guard else 0),
+                range(first, last + 1),
+            )
+            continue
+        first, last = node.lineno, node.end_lineno or node.lineno
+        if not body or not isinstance(body, list):
+            yield first, last, range(first, last + 1)
+            continue
+        inner = body[0].pattern.lineno if isinstance(body[0], ast.match_case) else body[0].lineno
+        inner = min([inner, *(each.lineno for each in getattr(body[0], "decorator_list", []))])
+        heads = [each.end_lineno or first for each in _head_parts(node)]
+        head_end = max([first, *(min(each, last) for each in heads)])
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield first, head_end, range(inner, last + 1)
+            for decorator in node.decorator_list:
+                yield decorator.lineno, decorator.end_lineno or decorator.lineno, range(decorator.lineno, first + 1)
+        else:
+            yield first, head_end, range(first, head_end + 1)
+
+
+def _head_parts(node: ast.AST) -> Iterator[ast.expr]:
+    """Yield the expressions of a statement's head, which are those outside its bodies."""
+    for name, value in ast.iter_fields(node):
+        if name in ("body", "orelse", "finalbody", "handlers", "cases", "decorator_list"):
+            continue
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, ast.expr):
+                yield each
+            elif isinstance(each, ast.AST):
+                yield from (inner for inner in ast.walk(each) if isinstance(inner, ast.expr))
+
+
+def execute_changes(
+    prepared: PreparedVariants, pairs: Sequence[tuple[str, str]], trees: dict[str, Path], *, requests: int
+) -> list[ExecutedChange]:
+    """Return for each pair of commits which of the changes are executed or read, saved as executed.json.
+
+    trees: the top folder of each variant's commit. requests: the least number of requests. Takes a start of each
+    variant and some 2 s; a pair whose variants differ by more than the commit is left out.
+    """
+    named, made = prepared.named, list[ExecutedChange]()
+    files = {pair: found for pair in pairs if (found := changed_files(named[pair[0]], named[pair[1]]))}
+    watched: dict[str, set[str]] = defaultdict(set)
+    for pair, found in files.items():
+        for name in pair:
+            watched[name] |= set(found)
+    seen = {name: _watch(prepared, name, trees[name], each, requests=requests) for name, each in watched.items()}
+    for (baseline, variant), found in files.items():
+        executed, read, is_code = list[str](), list[str](), False
+        for file in found:
+            before, after = (_text(trees[name] / file) for name in (baseline, variant))
+            opened = any(file in seen[name][0] for name in (baseline, variant))
+            if not file.endswith(".py") or before is None or after is None:
+                lines = any(seen[name][0].get(file) for name in (baseline, variant))
+                if opened or lines:
+                    read.append(file)
+                    executed.append(file)
+                    is_code = True
+                continue
+            of_file = [seen[name][0].get(file, set()) for name in (baseline, variant)]
+            if any(of_file):
+                read.append(file)
+                is_code = is_code or _code(before) != _code(after)
+            for lines_of, changed, source in zip(of_file, changed_lines(before, after), (before, after), strict=True):
+                executed += [f"{file}:{line}" for line in executed_changes(source, changed, lines_of)]
+        number = min(seen[name][1] for name in (baseline, variant))
+        made.append(
+            ExecutedChange(baseline, variant, found, read, list(dict.fromkeys(executed)), number, is_read=is_code)
+        )
+    if made:
+        ExecutedChange.save_all(prepared.folder, made)
+    return made
+
+
+def _watch(
+    prepared: PreparedVariants, name: str, tree: Path, files: Collection[str], *, requests: int
+) -> tuple[dict[str, set[int]], int]:
+    """Return the executed lines of each of *files* that was executed or opened, and the number of requests."""
+    variant, top = prepared.named[name], tree.resolve()
+    folder = prepared.folder / "log" / f"executed-{name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    out = folder / "out"
+    out.mkdir(parents=True)
+    paths = {os.path.realpath(top / file): file for file in files}
+    (folder / "files").write_text("".join(f"{path}\n" for path in paths))
+    variables = {
+        **variant.variables,
+        "PYTHONPATH": os.pathsep.join(
+            filter(None, [variant.variables.get("PYTHONPATH", ""), str(STANDALONE / "executed")])
+        ),
+        "PLACEBENCH_EXECUTED_APP": variant.module,
+        "PLACEBENCH_EXECUTED_KIND": variant.interface,
+        "PLACEBENCH_EXECUTED_FILES": str((folder / "files").absolute()),
+        "PLACEBENCH_EXECUTED_OUT": str(out.absolute()),
+    }
+    wrapped = replace(variant, module="placebench_executed:application", variables=variables)
+    spec = wrapped.spec(prepared.databases[name], hash_seed=1, log=prepared.folder / "log" / f"server-{name}.log")
+    workload, sent = prepared.workload_of(name), 0
+    with prepared.client() as client, serve(spec) as server:
+        began, is_first = time.monotonic(), True
+        while sent < requests or (time.monotonic() - began < _WATCHED_S and sent < _MAX_REQUESTS):
+            sent += len(client.drive(server.url, workload, login=is_first).wall_s) or 1
+            is_first = False
+    found: dict[str, set[int]] = defaultdict(set)
+    for each in out.iterdir():
+        for line in each.read_text().splitlines():
+            path, _, number = line.rpartition(":")
+            if path in paths:
+                found[paths[path]].add(int(number))
+            elif line in paths:
+                found[paths[line]] |= set()
+    shutil.rmtree(folder)
+    return dict(found), sent
+
+
+def _text(path: Path) -> str | None:
+    """Return the text of a file; empty for a missing one, None for one that is no text."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _code(source: str) -> str:
+    """Return a source without comments and docstrings; the source itself if it is no Python."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return source
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(
+            node
+        ):
+            del node.body[0]
+    return ast.dump(tree)
