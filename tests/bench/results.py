@@ -2,15 +2,19 @@
 
     tox -e results                                  all of them, one after the other: some hours on a quiet machine
     tox -e results -- steps scale                   these
-    tox -e results -- --list                        names, files and commands
+    tox -e results -- --missing                     those without a file, or whose file names no commit of this history
+    tox -e results -- --list                        names, minutes, files and commands; --list --missing of these
     tox -e results -- --smoke                       the least of everything, into a temporary folder
 
+They are made in order of importance, so that a run that is stopped has answered the more important questions.
 A recipe is a section of bench.py, which writes its files, or a command that makes a run folder, whose export is the
 file. A run that was interrupted is continued: its folder is build/results/NAME. Afterwards `python
 tests/bench/published.py` writes the figures of the raw files into the pages.
 """
 
 import argparse
+import json
+import re
 import shlex
 import subprocess
 import sys
@@ -38,6 +42,8 @@ class Recipe:
     """Further options of the command for --smoke; a section has its own."""
     placement: bool = False
     """Whether the real Placement takes part where its environment is there."""
+    minutes: float | None = None
+    """On a quiet machine with two cores, about: from the numbers of measurements and their length; None: not known."""
 
     def commands(self, out: Path, runs: Path, *, smoke: bool, placement: Path | None) -> Iterator[list[str]]:
         """What to run, one after the other, so that the files are in *out*."""
@@ -232,21 +238,50 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[*(each.name for each in RECIPES), []], metavar="NAME")
     parser.add_argument("--list", action="store_true", help="print names, files and commands, and end")
+    parser.add_argument("--missing", action="store_true", help="only what has no file, or one of an unknown commit")
     parser.add_argument("--smoke", action="store_true", help="the least of everything, into a temporary folder")
     parser.add_argument("--placement-python", type=Path, default=PLACEMENT, metavar="PATH", help="of `tox -e oracle`")
     arguments = parser.parse_args()
     chosen = [each for each in RECIPES if each.name in (arguments.names or [each.name for each in RECIPES])]
+    if arguments.missing:
+        chosen = [each for each in chosen if is_missing(each)]
     placement = arguments.placement_python.absolute() if arguments.placement_python.is_file() else None
     with tempfile.TemporaryDirectory() as nowhere:
         out, runs = (Path(nowhere), Path(nowhere)) if arguments.smoke else (RESULTS, RUNS)
         if arguments.list:
             for each in chosen:
                 for command in each.commands(out, runs, smoke=arguments.smoke, placement=placement):
-                    print(each.name, *each.files, ":", *command)
+                    print(each.name, _minutes(each), *each.files, ":", *command)
+            known = [each.minutes for each in chosen if each.minutes is not None]
+            unknown = len(chosen) - len(known)
+            print(f"{len(known)} recipes of some {sum(known):g} minutes together; {unknown} of unknown duration")
             return
         failed = [each.name for each in chosen if not made(each, out, runs, arguments.smoke, placement)]
     if failed:
         sys.exit(f"failed: {', '.join(failed)}; tox -e results -- {' '.join(failed)} goes on with them")
+
+
+def _minutes(recipe: Recipe) -> str:
+    return "unknown duration" if recipe.minutes is None else f"some {recipe.minutes:g} min"
+
+
+def is_missing(recipe: Recipe) -> bool:
+    """Whether one of its files is not there, or names a commit that this history lacks."""
+    files = [RESULTS / name for name in recipe.files]
+    return any(not each.is_file() or (each.suffix == ".json" and unknown_commits(each)) for each in files)
+
+
+def unknown_commits(path: Path) -> set[str]:
+    """The commits in a raw file that are not in this history; 'null' and '-dirty' name none."""
+    named = {json.loads(each) or "null" for each in re.findall(r'"commit": ("[^"]*"|null)', path.read_text())}
+    return {each for each in named if not _is_known(each)} or (set() if named else {"none"})
+
+
+def _is_known(commit: str) -> bool:
+    if not re.fullmatch(r"[0-9a-f]{7,40}", commit):
+        return False
+    command = ["git", "merge-base", "--is-ancestor", commit, "HEAD"]
+    return subprocess.run(command, cwd=TOP, capture_output=True, check=False).returncode == 0
 
 
 def made(recipe: Recipe, out: Path, runs: Path, smoke: bool, placement: Path | None) -> bool:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from placebench.lab.inventory.topology import Topology
 
 _T = TypeVar("_T")
-REPLICATES: Final = 5
+REPLICATES: Final = 6
+"""The fewest with which a 95 % interval exists."""
 _QUICK_TREES = 50
 
 
