@@ -10,7 +10,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from placebench.profiler.capture.options import CLOCK_TICK_S, Clock, inside_event_loop, inside_greenlets
 from placebench.profiler.capture.sampling_thread import ThreadSamples, profile_function_defect, thread_interval_s
@@ -45,7 +45,10 @@ from placebench.profiler.capture.timeline import (
 from placebench.profiler.model.session import FlameSession
 from placebench.profiler.model.statement import Caller
 
+_T = TypeVar("_T")
 _MAX_INTERVALS = 100_000
+_MAX_CALLS = 10_000
+"""Maximum number of calls in other threads that are sampled; beyond that their time is where they are awaited."""
 _SHARED_INTERVAL_S = 0.005
 _MAX_SHORT_COLLECTION_S = 0.001
 """Shorter garbage collections are on the stack that was sampled: to read their own costs as much as they do."""
@@ -88,6 +91,22 @@ def _start_sampler(mode: str, clock: Clock, report_failure: Callable[[Exception]
     return Sampler(clock, report_failure)
 
 
+class _WorkerCall:
+    """A call in another thread than that of the record, and its samples once it has ended."""
+
+    def __init__(self, started: float, samples: ThreadSamples) -> None:
+        self.started, self.ended = started, started
+        self.taken: list[Sample] = []
+        self._samples: ThreadSamples | None = samples
+
+    def end(self, now: float) -> None:
+        """Stop sampling; idempotent."""
+        samples, self._samples = self._samples, None
+        if samples is not None:
+            self.ended = now
+            self.taken = [each for each in samples.samples() if self.started <= each[0] < now]
+
+
 class FlameGraphRecorder:
     """Samples the thread that creates it until `stop` is called.
 
@@ -106,11 +125,26 @@ class FlameGraphRecorder:
         self._short_collections: list[tuple[float, float, str]] = []
         self._thread = threading.get_ident()
         self._has_other_threads = False
-        self._stacks = Stacks(root_of_thread())
+        self._calls: list[_WorkerCall] = []
+        self._clock, self._report_failure = clock, report_failure
+        self._root = root_of_thread()
+        self._stacks = Stacks(self._root)
         self._above = self._stacks(frames_of(application_frame(caller)))
         self._cpu_started = time.process_time()
         self._source = _start_sampler(mode, clock, report_failure)
         self.notes: tuple[str, ...] = _notes(mode, self._source)
+
+    def run_in_worker(self, call: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
+        """Make a call in a thread of a pool that the record's own thread waits for, and sample it meanwhile."""
+        if threading.get_ident() == self._thread or len(self._calls) >= _MAX_CALLS:
+            return call(*args, **kwargs)
+        samples = ThreadSamples(self._clock, _SHARED_INTERVAL_S, self._report_failure, root=self._root)
+        began = _WorkerCall(self._clock(), samples)
+        self._calls.append(began)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            began.end(self._clock())
 
     def add(
         self, started: float, ended: float, label: Callable[[], str], kind: str, statement: HasPlan | None = None
@@ -133,7 +167,7 @@ class FlameGraphRecorder:
 
         statements: those of the recording, and its transaction steps.
         """
-        samples = [(taken, rooted(stack, self._above)) for taken, stack in self._source.samples()]
+        samples = self._samples()
         noted = self._intervals()
         overlaps = [each for each in noted if each.ended > ended + CLOCK_TICK_S]
         intervals = innermost(with_plans(noted), overlaps)
@@ -154,6 +188,15 @@ class FlameGraphRecorder:
             interval_s=self._source.interval_s,
             cpu_s=time.process_time() - self._cpu_started,
         )
+
+    def _samples(self) -> list[Sample]:
+        """Return the samples of the record's thread, and in place of them those of a worker while it makes a call."""
+        samples = [(taken, rooted(stack, self._above)) for taken, stack in self._source.samples()]
+        for call in self._calls:
+            call.end(self._clock())
+            times = [taken for taken, _ in samples]
+            samples[bisect_left(times, call.started) : bisect_left(times, call.ended)] = call.taken
+        return samples
 
     def _intervals(self) -> list[StackInterval]:
         return [

@@ -54,16 +54,21 @@ def thread_interval_s(mode: str, version: tuple[int, ...] | None = None) -> floa
 
 
 class ThreadSamples:
-    """Samples the thread that creates it until `samples` is called; failures go to *report_failure*."""
+    """Samples the thread that creates it until `samples` is called; failures go to *report_failure*.
+
+    root: the frame above its stacks (default: that of the thread).
+    """
 
     holds = True
 
-    def __init__(self, clock: Clock, interval_s: float, report_failure: Callable[[Exception], None]) -> None:
+    def __init__(
+        self, clock: Clock, interval_s: float, report_failure: Callable[[Exception], None], *, root: str | None = None
+    ) -> None:
         self.interval_s = interval_s
         self.report_failure = report_failure
         self.thread_id: int = threading.get_ident()
         self._clock = clock
-        self._stacks = Stacks(root_of_thread())
+        self._stacks = Stacks(root or root_of_thread())
         self._samples: list[tuple[float, Frames, str | None]] = []
         self._thread = _thread()
         self._thread.add(self)

@@ -6,6 +6,7 @@ when their record has ended.
 """
 
 import sys
+import threading
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,6 +32,8 @@ from placebench.profiler.model.session import FlameSession, frame_identifier
 from placebench.profiler.model.statement import Caller
 
 _NOTED_WAITS = 0.05
+_THREAD_ENTRY = f"_bootstrap\x00{with_slashes(threading.__file__)}"
+"""The outermost frame of a thread that Python has started."""
 _EVENT_LOOPS = ("/selectors.py", "/trio/_core/_io_", "/asyncio/runners.py")
 OVERLAP_NOTE = (
     "statements ran at the same time, or beyond the end of the recording: the flame graph counts the time that several "
@@ -157,7 +160,7 @@ def timeline(
     for interval in (*intervals, whole._replace(started=whole.ended)):
         begin = min(interval.started, whole.ended)
         certain = common_frames(whole.stack, interval.frames) if left is None else _between(left, interval)
-        gap = _Gap(at, begin, certain if len(certain) >= len(whole.stack) else whole.stack, len(records), [])
+        gap = _Gap(at, begin, _inside(whole, certain), len(records), [])
         here = gap.certain
         while taken <= max(at, begin):
             if taken > at:
@@ -168,7 +171,7 @@ def timeline(
                 here = stack if holds and not _in_profiler(stack) else common_frames(stack, interval.frames)
             taken, stack = next(waiting)
         if begin > at:
-            records.append((here if len(here) >= len(whole.stack) else whole.stack, begin - at))
+            records.append((_inside(whole, here), begin - at))
             at = begin
         if gap.ended > gap.started:
             gaps.append(gap)
@@ -177,6 +180,12 @@ def timeline(
             at, left = min(interval.ended, whole.ended), interval
     _estimate_gaps(records, gaps)
     return records
+
+
+def _inside(whole: StackInterval, stack: list[str]) -> list[str]:
+    """Return *stack* if it is below the record's own, or of another thread that works for it; else the record's own."""
+    entries = [each[1].startswith(_THREAD_ENTRY) if len(each) > 1 else False for each in (stack, whole.stack)]
+    return stack if entries == [True, False] or len(stack) >= len(whole.stack) else whole.stack
 
 
 class _Gap(NamedTuple):

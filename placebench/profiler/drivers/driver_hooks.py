@@ -37,6 +37,7 @@ _DRIVERS = tuple(_PATCHES)
 _HELPERS = {
     "_interpreters": ("children", "patch_interpreters"),
     "_xxsubinterpreters": ("children", "patch_interpreters"),
+    "anyio.to_thread": ("threads", "patch_anyio"),
     "asgiref.sync": ("asgiref", "patch_asgiref"),
     "concurrent.futures.thread": ("threads", "patch_executors"),
     "multiprocessing.process": ("children", "patch_multiprocessing"),

@@ -1,10 +1,14 @@
-"""Threads and jobs of thread pools that a request starts: recordings of their own, which name the request.
+"""Threads and jobs of thread pools that a request starts.
 
-`patch_threading` and `patch_executors` hand the cause over; the recording begins with the first statement.
+Those without the request's context have recordings of their own, which name the request: `patch_threading` and
+`patch_executors` hand the cause over, and the recording begins with the first statement. Those with its context, which
+the request waits for, are part of its recording, and are sampled for its flame graph (`asyncio.to_thread`, asgiref, and
+by `patch_anyio` the endpoints of FastAPI and Starlette that are no coroutines).
 """
 
 import functools
 import threading
+from contextvars import Context
 from typing import Any
 
 from placebench.profiler.capture.active_recording import ProcessRecording, UnitOfWork
@@ -23,10 +27,11 @@ def patch_executors(recorder: CallRecorder, replace: Replace) -> None:
         @functools.wraps(submit)
         def submit_caused(self: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
             unit = _running_unit(recorder)
+            call = _sampled(recorder, fn) if _has_context(fn) else fn
             if unit is None:
-                return submit_caused.__wrapped__(self, fn, *args, **kwargs)
+                return submit_caused.__wrapped__(self, call, *args, **kwargs)
             job = LaterWork(unit, name_of(fn))
-            return submit_caused.__wrapped__(self, job.run, recorder.current, fn, *args, **kwargs)
+            return submit_caused.__wrapped__(self, job.run, recorder.current, call, *args, **kwargs)
 
         return submit_caused
 
@@ -54,6 +59,34 @@ def patch_threading(recorder: CallRecorder, replace: Replace) -> None:
         return start_caused
 
     replace(threading.Thread, "start", caused)
+
+
+def patch_anyio(recorder: CallRecorder, replace: Replace) -> None:
+    """Have what a recorded request runs in a thread of anyio's sampled for its flame graph."""
+    from anyio import to_thread
+
+    def sampled(run_sync: Any) -> Any:
+        @functools.wraps(run_sync)
+        async def run_sync_sampled(func: Any, *args: Any, **kwargs: Any) -> Any:
+            return await run_sync_sampled.__wrapped__(_sampled(recorder, func), *args, **kwargs)
+
+        return run_sync_sampled
+
+    replace(to_thread, "run_sync", sampled)
+
+
+def _sampled(recorder: CallRecorder, function: Any) -> Any:
+    """Return *function*, to be sampled in its thread if the recording that runs here has a flame graph."""
+    recording = recorder.current.get()
+    graph = None if recording is None or recording.ended else recording.flame_graph
+    return function if graph is None or graph.is_external else functools.partial(graph.run_in_worker, function)
+
+
+def _has_context(function: Any) -> bool:
+    """Return whether a job runs in a copy of a context, that of the task that submits it: by asyncio or by asgiref."""
+    parts = (function.func, *function.args) if isinstance(function, functools.partial) else (function,)
+    owners = [getattr(each, "__self__", None) for each in parts]
+    return any(isinstance(each, Context) or type(each).__module__ == "asgiref.sync" for each in owners)
 
 
 def _running_unit(recorder: CallRecorder) -> UnitOfWork | None:
