@@ -7,6 +7,11 @@ time.
 A sample is taken when the GIL lets the sampling thread run: at the next call into C that releases the lock, or when
 Python's switch interval is over. With the default of 5 ms, code that runs up to 5 ms before such a call is never seen,
 and the call in its place. So the switch interval is shorter while something is sampled (`_SwitchInterval`).
+
+At the end of that interval the sampled thread hands the GIL over where Python checks for requests: when a function
+begins, when a generator goes on after `yield`, when a loop jumps back, and after a call into C. There is no check where
+a coroutine goes on after `await` or a generator after `yield from`. The request came at some moment since the check
+before: `frames_before_check` returns what ran then.
 """
 
 import gc
@@ -16,12 +21,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from operator import call
+from functools import lru_cache
+from itertools import accumulate, chain, count, repeat, takewhile
+from opcode import opmap
+from operator import attrgetter, call, methodcaller
 from pathlib import Path
+from types import CodeType, FrameType
 from weakref import WeakValueDictionary
 
 from placebench.profiler.capture.options import Clock
-from placebench.profiler.capture.stack import Frames, IdleEventLoop, Stacks, frames_of, root_of_thread
+from placebench.profiler.capture.stack import Frames, IdleEventLoop, Stacks, root_of_thread
 from placebench.profiler.model.session import pyinstrument_defect
 
 _MAX_SAMPLES = 20_000
@@ -86,9 +95,50 @@ class ThreadSamples:
         """Stop, and return each sample's time and stack, in order of time; any thread may call it."""
         self._thread.remove(self)
         return [
-            (taken, [*self._stacks(frames), *(() if last is None else (last,))])
+            (taken, [*self._stacks(frames_before_check(frames)), *(() if last is None else (last,))])
             for taken, frames, last in list(self._samples)
         ]
+
+
+_RESUME, _SEND = opmap["RESUME"], opmap["SEND"]
+_AT_START, _AFTER_YIELD, _AWAITS, _ELSEWHERE = range(4)
+_PLACE_OF_RESUME = 3
+"""The bits of the argument of RESUME that say after what a function goes on."""
+
+
+@lru_cache(maxsize=20_000)
+def _kind(code: CodeType, instruction: int) -> int:
+    """Return what a frame does at its instruction; the code's instructions are copied to read one."""
+    if instruction < 0:
+        return _AT_START
+    operation, argument = code.co_code[instruction : instruction + 2]
+    if operation == _RESUME:
+        place = argument & _PLACE_OF_RESUME
+        return (_AT_START, _AFTER_YIELD, _AWAITS, _AWAITS)[place]
+    return _AWAITS if operation == _SEND else _ELSEWHERE
+
+
+_TURNS = count()
+
+
+def frames_before_check(frames: Frames) -> Frames:
+    """Return the frames that ran before the check at which *frames*, innermost first, were sampled.
+
+    A function at its start is left out. If a generator goes on after a `yield`, the thread came down to it through the
+    generators and coroutines that await each other, and had come up through them when it yielded. Samples take turns
+    among them and the caller, with two turns for the generator itself, which also runs between its own checks.
+    """
+    if len(frames) < 4:
+        return frames
+    kind = _kind(*frames[:2])
+    if kind == _AT_START:
+        return frames[2:]
+    if kind != _AFTER_YIELD:
+        return frames
+    depth = 1
+    while 2 * depth + 2 < len(frames) and _kind(*frames[2 * depth : 2 * depth + 2]) == _AWAITS:
+        depth += 1
+    return frames[2 * max(0, next(_TURNS) % (depth + 2) - 1) :]
 
 
 class _SamplingThread:
@@ -121,10 +171,13 @@ class _SamplingThread:
         # Linux may end a wait, that for the lock too, 50 µs late, which is longer than our switch interval.
         with suppress(OSError):
             Path(f"/proc/{threading.get_native_id()}/timerslack_ns").write_text("1")
-        idle_s = 0.0
+        idle_s, taken, cpu_s = 0.0, time.perf_counter(), time.thread_time()
         while idle_s < _IDLE_S:
             time.sleep(interval_s)
+            self._switch_interval.lengthen()
             wanted_s = self._sample()
+            before, before_s, taken, cpu_s = taken, cpu_s, time.perf_counter(), time.thread_time()
+            self._switch_interval.adapt(cpu_s - before_s, taken - before)
             interval_s, idle_s = (wanted_s, 0.0) if wanted_s else (interval_s, idle_s + interval_s)
             if wanted_s:  # another thread may have been started, or have restored it meanwhile
                 self._switch_interval.shorten()
@@ -151,15 +204,28 @@ class _SamplingThread:
 class _SwitchInterval:
     """Shortens Python's switch interval while something is sampled; it is left alone once the application sets it.
 
-    It must not be longer than what an event loop does between two calls into its selector, some 0.1 ms, but longer than
-    a sample takes, or the sampled thread runs on in the middle of it. Threads that compute at the same time take turns
-    more often then, which costs six of them a third of their time at 0.1 ms and a tenth at 1 ms. So only a process with
-    one other thread at most gets the shorter one.
+    What an event loop does between two calls into its selector takes some 0.1 ms: if the interval is not shorter,
+    nearly all samples are those of the selector. Waiting for the GIL costs the sampling thread CPU once per interval,
+    for as long as another thread keeps it: in a long call into C, or without a processor to run on. So the interval is
+    as short as this cost permits (`adapt`). Threads that compute at the same time take turns more often then, which
+    costs six of them a third of their time at 0.1 ms and a tenth at 1 ms. So it is short for one thread only.
     """
 
     def __init__(self) -> None:
         self._before_s = 0.0
         self._own_s: float | None = None
+        self._alone_s = _BESIDE_ONE_S
+
+    def adapt(self, cpu_s: float, elapsed_s: float) -> None:
+        """Choose the interval for one thread: the last samples took *cpu_s* of CPU in *elapsed_s*."""
+        is_cheap = cpu_s <= elapsed_s * _MAX_CPU_SHARE
+        self._alone_s = max(self._alone_s * _SHORTENED, _ALONE_S) if is_cheap else _BESIDE_ONE_S
+
+    def lengthen(self) -> None:
+        """Let the sampled thread wait quietly while the sampling thread has the GIL."""
+        if self._own_s is not None and self._own_s < _BESIDE_ONE_S and sys.getswitchinterval() == self._own_s:
+            sys.setswitchinterval(_BESIDE_ONE_S)
+            self._own_s = sys.getswitchinterval()
 
     def shorten(self) -> None:
         """Set the switch interval for the present number of threads, unless the application's own is shorter."""
@@ -168,7 +234,8 @@ class _SwitchInterval:
             self._before_s = current_s
         elif current_s != self._own_s:  # the application has set it meanwhile
             return
-        wanted_s = _ALONE_S if threading.active_count() <= _FEW_THREADS else _AMONG_THREADS_S
+        thread_count = threading.active_count() - 1  # without the sampling thread
+        wanted_s = self._alone_s if thread_count < 2 else _BESIDE_ONE_S if thread_count == 2 else _AMONG_THREADS_S
         if wanted_s < self._before_s and wanted_s != current_s:
             sys.setswitchinterval(wanted_s)
             self._own_s = sys.getswitchinterval()
@@ -180,9 +247,8 @@ class _SwitchInterval:
             sys.setswitchinterval(self._before_s)
 
 
-_ALONE_S, _AMONG_THREADS_S = 0.0001, 0.001
-_FEW_THREADS = 3
-"""The sampling thread and two others."""
+_ALONE_S, _BESIDE_ONE_S, _AMONG_THREADS_S = 0.00003, 0.0001, 0.001
+_MAX_CPU_SHARE, _SHORTENED = 0.02, 0.95
 
 _THREADS: dict[int, _SamplingThread] = {}
 
@@ -220,18 +286,31 @@ def without_collector() -> Iterator[None]:
             gc.enable()
 
 
+_CODE_INSTRUCTION_CALLER = attrgetter("f_code", "f_lasti", "f_back")
+
+
+def _rows_of(thread_id: int) -> list[tuple[CodeType, int, FrameType | None]]:
+    """Return code, instruction and caller of each frame of a thread, innermost first; empty if it has ended.
+
+    One call into C reads all: between two instructions of Python the sampled thread could take the GIL and run on.
+    """
+    innermost = map(methodcaller("get", thread_id), map(call, (sys._current_frames,)))
+    frames = takewhile(bool, accumulate(chain(innermost, repeat("f_back")), getattr))
+    return list(map(_CODE_INSTRUCTION_CALLER, frames))
+
+
 def read_stacks(thread_ids: Iterable[int], idle_loop: IdleEventLoop) -> dict[int, tuple[Frames, str | None]]:
     """Return the stack of each of these threads, empty for one that has ended, and what is below it.
 
     A thread whose event loop is idle is at the lines that await.
     """
     with without_collector():
-        current = sys._current_frames()
         stacks: dict[int, tuple[Frames, str | None]] = {}
         for each in thread_ids:
-            frame = current.get(each)
-            stacks[each] = frames, _ = frames_of(frame), None
-            if frame is not None:
+            rows = _rows_of(each)
+            frames: Frames = [item for code, instruction, _ in rows for item in (code, instruction)]
+            stacks[each] = frames, None
+            if rows and rows[0][2] is not None:
                 with suppress(RuntimeError):  # the loop goes on, and its tasks change
-                    stacks[each] = idle_loop.stack(frame, frames, INTERVAL_S) or stacks[each]
+                    stacks[each] = idle_loop.stack(rows[0][2], frames, INTERVAL_S) or stacks[each]
         return stacks

@@ -413,6 +413,8 @@ class IdleEventLoop:
         while running is not None and running.f_code is not _RUN_ONCE:
             running = running.f_back
         loop = None if running is None else running.f_locals.get("self")
+        if getattr(loop, "_ready", None):  # it only polls, and goes on at once
+            return None
         while running is not None and running.f_code is not _RUN_UNTIL_COMPLETE:
             running = running.f_back
         # A loop that runs until it is stopped has no main task.

@@ -211,6 +211,22 @@ def test_tasks_are_not_counted_where_that_takes_long(monkeypatch: pytest.MonkeyP
     assert counts == [1]
 
 
+def test_a_loop_that_only_polls_does_not_wait() -> None:
+    """A callback is ready: the selector returns at once, and its time is the loop's."""
+    found = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        stack = [main.__code__, 0, type(loop)._run_once.__code__, 0]  # type: ignore[attr-defined]
+        for _ in range(2):
+            found.append(IdleEventLoop().stack(sys._getframe(), stack, 60.0))
+            loop.call_soon(int)
+
+    asyncio.run(main())
+
+    assert [False, True] == [stack is None for stack in found]
+
+
 def test_the_sampling_thread_sees_waits_at_the_lines_that_await(recorded: Any) -> None:
     """As the profile function does, and the other tasks in a leaf; no time is left in the selector."""
 

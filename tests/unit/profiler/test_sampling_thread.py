@@ -310,16 +310,36 @@ def test_the_collector_is_off_while_stacks_are_read_and_as_before_then(
     switch()
     before, meanwhile = gc.isenabled(), []
 
-    def read(*_: object) -> Any:
+    def read() -> dict[int, Any]:
         meanwhile.append(gc.isenabled())
-        return {} if not fails or len(meanwhile) == 1 else {}[0]
+        return {} if not fails else {}[0]
 
     monkeypatch.setattr(sys, "_current_frames", read)
-    monkeypatch.setattr(sampling_thread, "frames_of", read)
     with pytest.raises(KeyError) if fails else nullcontext():
         sampling_thread.read_stacks([1], IdleEventLoop())
 
-    assert (meanwhile, gc.isenabled()) == ([False, False], before)
+    assert (meanwhile, gc.isenabled()) == ([False], before)
+
+
+def test_a_stack_is_read_in_one_call_into_c() -> None:
+    """It has the same frames as the walk by `f_back`, and that of a thread that has ended is empty."""
+    me = threading.get_ident()
+
+    stacks = sampling_thread.read_stacks([me, 1], IdleEventLoop())
+
+    here = frames_of(sys._getframe())[::2]
+    assert (here, []) == (stacks[me][0][-2 * len(here) :: 2], stacks[1][0])
+
+
+def test_the_switch_interval_is_as_short_as_the_sampling_thread_is_cheap() -> None:
+    """It falls by steps to 30 µs, and is 100 µs again at once if a wait for the GIL takes 2 % of the time."""
+    chosen = sampling_thread._SwitchInterval()
+    seen = [chosen._alone_s]
+    for cpu_s in (0.0001,) * 40 + (0.0003, 0.0001):
+        chosen.adapt(cpu_s, 0.010)
+        seen.append(chosen._alone_s)
+
+    assert [100, 95, 30, 100, 95] == [round(seconds * 1e6) for seconds in (*seen[:2], *seen[-3:])]
 
 
 @pytest.mark.usefixtures("garbage_collector")
