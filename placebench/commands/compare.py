@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from placebench import limits
 from placebench.commands import STARTS_SERVERS, Command, options
@@ -12,6 +12,7 @@ from placebench.errors import UsageError
 
 if TYPE_CHECKING:
     from placebench.compare.what.data_setup import DatabaseKind
+    from placebench.compare.what.workload import WorkloadKeys
 
 _MIN_LOAD_REPLICATES = 10
 """Under load there are five metrics beside CPU: with fewer, none of them alone could have a verdict."""
@@ -36,6 +37,8 @@ class CompareOptions:
     users: int | None
     rate: float | None
     gate: tuple[str, ...]
+    requests_from: Path | None
+    routes: str | None
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -58,6 +61,19 @@ def _configure(parser: ArgumentParser) -> None:
     )
     options.add_requests(parser, default="the plan's")
     options.add_login(parser)
+    parser.add_argument(
+        "--requests-from",
+        type=options.path,
+        metavar="FILE",
+        help="access log, HAR file or OpenAPI document, whose requests are sent as a mix, weighted by how often each "
+        "route is requested; only those that read (default: the plan's requests)",
+    )
+    parser.add_argument(
+        "--routes",
+        choices=("keep-going",),
+        help="keep-going: leave out routes that fail or whose responses differ, and name them (default: they end the "
+        "run)",
+    )
     options.add_comparison(parser, rounds="the plan's, or 24", requests=False)
     options.add_host(parser)
     parser.add_argument(
@@ -141,6 +157,7 @@ def _run(given: CompareOptions) -> int:
         raise UsageError(
             f'template_db {plan.template_db!r} with database = "none": no database is copied; leave one of them away'
         )
+    plan = replace(plan, workload=_workload_keys(given, plan.workload))
     if given.preset and given.comparison.sequential:
         raise UsageError("--preset is a number of replicates, and --sequential decides it: give one of the two")
     if given.preset and given.comparison.replicates is None:
@@ -156,6 +173,25 @@ def _run(given: CompareOptions) -> int:
         decides_unread=all(gate.is_ratio or gate.metric not in METRICS for gate in gates),
     )
     return 0
+
+
+def _workload_keys(given: CompareOptions, keys: "WorkloadKeys") -> "WorkloadKeys":
+    """Return the plan's keys of the requests, with --requests-from and --routes in place of its own."""
+    from msgspec import structs
+
+    if given.routes:
+        keys = structs.replace(keys, routes="keep-going")
+    if given.requests_from is None:
+        return keys
+    if given.requests.requests_given:
+        raise UsageError("--requests-from and --request: expected one of them")
+    if given.comparison.run.host:
+        raise UsageError(
+            f"--requests-from {given.requests_from} with --host: the file is not copied there; name it in the plan, as "
+            "requests_from, in the folder of the plan"
+        )
+    others: dict[str, Any] = {"request": None, "requests": [], "workload": None, "locustfile": None, "har": None}
+    return structs.replace(keys, **others, requests_from=str(given.requests_from.absolute()))
 
 
 COMMANDS = {"compare": Command(_configure, _run, options=CompareOptions, needs_linux=STARTS_SERVERS)}

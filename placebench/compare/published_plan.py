@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from placebench.compare.compare_run import CompareSettings
+from placebench.compare.what.routes import path_template
 from placebench.compare.what.trials import OWN_DATA, Experiment
 from placebench.compare.what.variants import Variant, VariantTables
 from placebench.compare.what.workload import LoginRequest, SentRequest, ServiceApi, Workload, WorkloadKeys
@@ -62,6 +63,8 @@ def _workload(keys: WorkloadKeys, workload: Workload, api: ServiceApi | None) ->
     """Return the plan's keys for the requests: a recorded session as its requests, a script by its name only."""
     rules = _said(workload.rules)
     said: dict[str, Any] = {"same_responses": rules} if rules else {}
+    if workload.leaves_out:
+        said["routes"] = "keep-going"
     if workload.login:
         said["login"] = []
     for call in workload.login:
@@ -91,6 +94,8 @@ def _request(call: SentRequest, weight: int, common: Mapping[str, str]) -> dict[
             "weight": weight if weight > 1 else None,
         }
     )
+    if call.route not in (f"{call.method} {path_template(call.path)}", call.label):
+        said["route"] = call.route
     plain = call.method == "GET" and not call.body
     label = call.path if plain else f"{call.method} {call.path}"
     return said if mask(label) == call.label.partition(" #")[0] else {**said, "name": call.label}

@@ -54,6 +54,8 @@ class SameResponsesDocument(TypedDict, total=False):
     difference: str | None
     off: str
     """Why responses are not compared; empty if they are."""
+    left_out: dict[str, str]
+    """Routes that were not measured, each with the difference of its responses."""
 
 
 class CalibrationDocument(TypedDict):
@@ -148,6 +150,7 @@ class _WeightedRequest(TypedDict):
     request: str
     weight: AtLeastOne
     expected: str
+    route: NotRequired[str]
 
 
 class WorkloadDocument(TypedDict, total=False):
@@ -155,6 +158,8 @@ class WorkloadDocument(TypedDict, total=False):
 
     script: str
     requests: list[_WeightedRequest]
+    cycle: list[Count]
+    """The order in which the requests are sent, as places in `requests`; missing in older runs."""
     login: list[str]
     same_responses: dict[str, Any]
     notes: list[str]

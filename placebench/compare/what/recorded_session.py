@@ -127,6 +127,11 @@ def read_har(table: HarTable, folder: Path, login: Sequence[Request] = ()) -> tu
     return made, [f"{table.file}: {len(made)} of {len(entries)} recorded requests are sent; {'; '.join(said)}"]
 
 
+def is_static(path: str) -> bool:
+    """Return whether a path, without its query, is that of a static file."""
+    return bool(_STATIC_PATH.search(path))
+
+
 def _why_left_out(entry: _Entry, host: str, pattern: str, table: HarTable, logins: set[tuple[str, str]]) -> str:
     parts = urlsplit(entry.request.url)
     method = entry.request.method.upper()
@@ -141,7 +146,7 @@ def _why_left_out(entry: _Entry, host: str, pattern: str, table: HarTable, login
     if (method, parts.path) in logins:
         return "of the login"
     mime = entry.response.content.mime_type
-    if not table.static and (_STATIC_TYPE.match(mime) or _STATIC_PATH.search(parts.path)):
+    if not table.static and (_STATIC_TYPE.match(mime) or is_static(parts.path)):
         return "for static files"
     return ""
 

@@ -8,19 +8,21 @@ import hashlib
 import json
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from placebench.addresses import REQUEST, check_request
 from placebench.compare.keep.documents import WorkloadDocument
 from placebench.compare.what.canonical_response import DEFAULT_RULES, ResponseRules, parse_path
 from placebench.compare.what.recorded_session import HarTable, read_har
+from placebench.compare.what.request_mix import MixTable, read_mix
+from placebench.compare.what.routes import path_template
 from placebench.errors import PlacebenchError
 from placebench.http_session import SAFE_METHODS, Request, content_type
 from placebench.masking import HIDDEN, mask, mask_document
@@ -41,6 +43,8 @@ class SentRequest(Struct, frozen=True):
     """The only accepted status; by default every status below 400 is accepted."""
     label: str = ""
     """The label under which its responses are compared, unique in a workload."""
+    route: str = ""
+    """The name of the requests that are judged together, such as GET /orders/{id}."""
 
     def accepts(self, status: int) -> bool:
         """Return whether a response with this status counts as a success."""
@@ -80,6 +84,8 @@ class Workload(Struct, frozen=True, kw_only=True):
     rules: ResponseRules = DEFAULT_RULES
     notes: tuple[str, ...] = ()
     """Notes for readers of the report, such as what was left out of a recorded session."""
+    leaves_out: bool = False
+    """Whether routes whose responses differ are left out, instead of ending the run."""
 
     @property
     def title(self) -> str:
@@ -99,6 +105,13 @@ class Workload(Struct, frozen=True, kw_only=True):
         """Whether the requests may change data, so that each variant must be sent the same number of them."""
         return bool(self.script) or any(call.method not in SAFE_METHODS for call in self.calls)
 
+    def without(self, routes: Collection[str]) -> "Workload":
+        """Return the workload without the requests of these routes."""
+        kept = [number for number, call in enumerate(self.calls) if call.route not in routes]
+        places = {number: place for place, number in enumerate(kept)}
+        cycle = tuple(places[number] for number in self.cycle if number in places)
+        return structs.replace(self, calls=tuple(self.calls[number] for number in kept), cycle=cycle)
+
     def to_json(self) -> WorkloadDocument:
         """Return the workload for the head of a run, with a digest in place of bodies and headers.
 
@@ -113,9 +126,10 @@ class Workload(Struct, frozen=True, kw_only=True):
         return {
             "script": self.script,
             "requests": [
-                {"request": call.label, "weight": weights[number], "expected": call.expected}
+                {"request": call.label, "weight": weights[number], "expected": call.expected, "route": call.route}
                 for number, call in enumerate(self.calls)
             ],
+            "cycle": list(self.cycle),
             "login": [call.label for call in self.login],
             "same_responses": {
                 name: value
@@ -138,7 +152,10 @@ class ServiceApi:
     def workload(self, *paths: str) -> Workload:
         """Return a workload of GET requests that accepts only the expected status, by default 200."""
         status = self.expect_status or 200
-        calls = tuple(SentRequest("GET", path, dict(self.headers), expect_status=status, label=path) for path in paths)
+        calls = tuple(
+            SentRequest("GET", path, dict(self.headers), expect_status=status, label=path, route=_route("GET", path))
+            for path in paths
+        )
         return Workload(calls=calls, cycle=tuple(range(len(calls))), rules=self.rules)
 
 
@@ -159,6 +176,8 @@ class RequestTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     weight: Annotated[int, Meta(ge=1, le=_MAX_CYCLE)] = 1
     name: str = ""
     """The request's name in the report; by default its method and path."""
+    route: str = ""
+    """The name of the requests that are judged together; by default the method, and the path without its ids."""
 
     def request(self) -> Request:
         """Return the request of this table; raises PlacebenchError if it has two bodies."""
@@ -192,6 +211,10 @@ class WorkloadKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     locustfile: str | None = None
     har: HarTable | str | None = None
     """A session that a browser recorded, as the path of a HAR file or a table."""
+    requests_from: MixTable | str | None = None
+    """An access log, a HAR file or an OpenAPI document, whose requests are sent as a weighted mix."""
+    routes: Literal["", "keep-going"] = ""
+    """Whether routes whose responses differ are left out, instead of ending the run."""
     requests: list[RequestTable | str] = []
     login: LoginTable | list[LoginTable | str] | str = []
     same_responses: ResponseRules | None = None
@@ -205,6 +228,7 @@ class _Weighted:
     expect_status: int | None = None
     weight: int = 1
     name: str = ""
+    route: str = ""
 
 
 def read_workload(
@@ -232,6 +256,10 @@ def read_workload(
         table = HarTable(keys.har) if isinstance(keys.har, str) else keys.har
         recorded, notes = read_har(table, folder, [Request(each.method, each.path) for each in logins])
         given = [_Weighted(each.request, each.expect_status) for each in recorded]
+    if keys.requests_from is not None and not given:
+        mix = MixTable(keys.requests_from) if isinstance(keys.requests_from, str) else keys.requests_from
+        mixed, notes = read_mix(mix, folder, [Request(each.method, each.path) for each in logins])
+        given = [_Weighted(each.request, each.expect_status, each.weight, route=each.route) for each in mixed]
     if script := "" if given else keys.workload or keys.locustfile or "":
         return Workload(script=script, folder=str(folder.absolute()), seed=seed, login=logins, rules=rules)
     if not given and default is not None:
@@ -240,17 +268,28 @@ def read_workload(
         raise PlacebenchError("no request: give --request 'GET /orders', or [[requests]] in the plan")
     calls = _calls(given, api.headers, api.expect_status)
     cycle = _cycle([each.weight for each in given], seed)
-    return Workload(calls=calls, cycle=cycle, login=logins, rules=rules, notes=tuple(notes))
+    return Workload(
+        calls=calls,
+        cycle=cycle,
+        login=logins,
+        rules=rules,
+        notes=tuple(notes),
+        leaves_out=keys.routes == "keep-going",
+    )
+
+
+def _route(method: str, path: str) -> str:
+    return f"{method} {path_template(path)}"
 
 
 def _plan_requests(keys: WorkloadKeys, source: str) -> list[_Weighted]:
-    sources = ("request", "requests", "workload", "locustfile", "har")
+    sources = ("request", "requests", "workload", "locustfile", "har", "requests_from")
     if len(given := [name for name in sources if getattr(keys, name)]) > 1:
         raise PlacebenchError(f"{source}: {' and '.join(given)}: expected one of them")
     return [
         _Weighted(Request.parse(each))
         if isinstance(each, str)
-        else _Weighted(each.request(), each.expect_status, each.weight, each.name)
+        else _Weighted(each.request(), each.expect_status, each.weight, each.name, each.route)
         for each in ([keys.request] if keys.request is not None else keys.requests)
     ]
 
@@ -274,6 +313,7 @@ def _calls(
                 body=request.body,
                 expect_status=each.expect_status or expect_status,
                 label=label if seen[label] == 1 else f"{label} #{seen[label]}",
+                route=mask(each.route or each.name or _route(request.method, request.path)),
             )
         )
     return tuple(calls)

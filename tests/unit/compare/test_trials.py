@@ -131,7 +131,7 @@ def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -
     [
         (
             'variants = ["a", "b"]\ncolour = 1',
-            "unknown key 'colour', expected one of request, workload, locustfile, har, requests, login, .*, name",
+            "unknown key 'colour', expected one of request, workload, locustfile, har, requests_from, routes, .*, name",
         ),
         ('variants = ["a", "b"]\ntrees = "many"', "trees: expected a whole number or null, saw 'many'"),
         ("variants = 3", "variants: expected a table or an array, saw 3"),

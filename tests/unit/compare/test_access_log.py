@@ -1,0 +1,95 @@
+"""Requests from access logs that nginx, Apache, gunicorn, uvicorn and Caddy wrote, and one in the form of Traefik's.
+
+Each server was sent the same 14 requests with curl; `access_logs/` has what it wrote.
+"""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from placebench.compare.what.access_log import LoggedRequest, read_access_log, read_line
+from placebench.errors import PlacebenchError
+
+LOGS = Path(__file__).parent / "access_logs"
+SENT = [
+    *(("GET", f"/orders/{number}?full=1", 200) for number in (1, 2, 3, 17, 4711)),
+    ("GET", "/orders?page=1&q=a%20b", 200),
+    ("GET", "/orders?page=2&q=a%20b", 200),
+    ("GET", "/items/3f2b8c1e-7a64-4b0c-9d8e-0c1f2a3b4c5d", 200),
+    ("POST", "/orders", 201),
+    ("DELETE", "/orders/3", 200),
+    ("GET", "/missing/1", 404),
+    ("GET", "/static/app.css", 200),
+    ("HEAD", "/orders", 200),
+    ("GET", "/search?q=%22x%22", 200),
+]
+
+
+@pytest.mark.parametrize("log", sorted(LOGS.iterdir()), ids=lambda path: path.name)
+def test_the_log_of_each_server_has_the_requests_that_it_was_sent(log: Path) -> None:
+    """Method, path with its query, and status are the same whatever the format."""
+    created = 200 if log.name == "gunicorn.log" else 201  # another application, which creates nothing
+
+    assert [(*each[:2], created if each[2] == 201 else each[2]) for each in SENT] == [
+        tuple(each) for each in read_access_log(log) if each is not None
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            (
+                "[pid: 7|app: 0|req: 1/1] 127.0.0.1 () {30 vars in 400 bytes} [Fri Nov 27 18:40:03 2026] GET /a?b=1 => "
+                "generated 10 bytes in 3 msecs (HTTP/1.1 200) 2 headers in 79 bytes (1 switches on core 0)"
+            ),
+            ("GET", "/a?b=1", 200),
+        ),
+        ('[27/Nov/2026 18:40:03] "GET /admin/ HTTP/1.1" 302 0', ("GET", "/admin/", 302)),
+        ('10.0.0.1 - - [27/Nov/2026:18:40:03 +0000] "GET http://shop/x?y=1 HTTP/1.1" 200 5', ("GET", "/x?y=1", 200)),
+        ('1.2.3.4 - - [x] "GET /a\\x22b HTTP/1.1" 200 5', ("GET", '/a"b', 200)),
+        ('{"log": "1.2.3.4 - - [x] \\"GET /d HTTP/1.1\\" 200 5\\n", "stream": "stdout"}', ("GET", "/d", 200)),
+        (
+            '{"http": {"request": {"method": "get"}, "response": {"status_code": 200}}, "url": {"original": "/e"}}',
+            ("GET", "/e", 200),
+        ),
+        ('{"method": "GET", "path": "/f", "query": "g=1", "status": "200 OK"}', ("GET", "/f?g=1", 200)),
+        ('web-1  | {"method": "GET", "uri": "/h", "status": 200}', ("GET", "/h", 200)),
+        ('{"method": "GET", "uri": "/i", "duration": 3}', ("GET", "/i", None)),
+        ('1.2.3.4 - - [x] "CONNECT shop:443 HTTP/1.1" 200 5', None),
+        ('1.2.3.4 - - [x] "\\x16\\x03\\x01" 400 150 "-" "-"', None),
+        ('{"level": "info", "msg": "server running"}', None),
+        ("INFO:     Application startup complete.", None),
+        ("{" * 100_000 + "}", None),
+    ],
+)
+def test_a_line_has_a_request_or_not(line: str, expected: tuple[str, str, int | None] | None) -> None:
+    """uWSGI, runserver, a proxy's whole URL, escapes, containers, Elastic's names, and what is no request."""
+    assert (None if expected is None else LoggedRequest(*expected)) == read_line(line)
+
+
+def test_a_compressed_log_is_read(tmp_path: Path) -> None:
+    """As log rotation leaves it."""
+    path = tmp_path / "access.log.1.gz"
+    path.write_bytes(gzip.compress(b'1.2.3.4 - - [x] "GET /a HTTP/1.1" 200 5\n'))
+
+    assert [LoggedRequest("GET", "/a", 200)] == list(read_access_log(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "it is empty: expected an access log"),
+        (b"hello\nworld\n", "its first line is 'hello': expected an access log"),
+        (None, "access.log: cannot be read: No such file or directory"),
+    ],
+)
+def test_a_file_that_is_no_access_log_is_one_line(content: bytes | None, message: str, tmp_path: Path) -> None:
+    """What was seen, and what was expected."""
+    path = tmp_path / "access.log"
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(PlacebenchError, match=message):
+        list(read_access_log(path))
