@@ -40,6 +40,7 @@ from placebench.report.model import (
     Text,
     code,
 )
+from placebench.report.routes import RouteResult, route_results, route_sentences, route_table
 from placebench.report.source_changes import source_sentences, unexecuted_changes, without_machine
 from placebench.report.trial_results import (
     ExperimentResults,
@@ -90,7 +91,7 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
     Takes 1.5 s of CPU and 200 MiB for a run of a million samples (`tox -e bench -- report`).
     """
     figures, head = figures_of(run), run.head
-    results = experiment_results(figures)
+    results, routes = experiment_results(figures), route_results(figures)
     compared = _compared_variants(figures)
     checks = _checks(figures, gates)
     concluded = conclusion(figures, checks) if head.command == "compare" else ""
@@ -110,13 +111,18 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
             *effects.reconnecting(figures),
             *effects.failed_parts(head),
         ],
-        summary=[*checked, *effects.summary_sentences(figures), *keep_sentence(results)],
+        summary=[
+            *checked,
+            *effects.summary_sentences(figures),
+            *route_sentences(figures, routes),
+            *keep_sentence(results),
+        ],
         figures=_summary_figures(figures),
         figures_of=(figures.short_name(compared[0]), figures.short_name(compared[1])) if compared else None,
-        overview=_overview(figures, results),
+        overview=[*_overview(figures, results), *([route_table(figures, routes)] if routes else [])],
         remarks=_remarks(figures, results),
         request=_request(figures),
-        sections=_sections(figures, results) if figures.variants else (),
+        sections=_sections(figures, results, routes) if figures.variants else (),
         notes=_notes(figures) if figures.variants else (),
         failures=_failures(figures),
         environment=environment_rows(head),
@@ -198,12 +204,13 @@ def _workload_facts(workload: WorkloadDocument) -> list[tuple[Text, Text]]:
     return [(name, text) for name, text in facts if text]
 
 
-def _sections(figures: Figures, results: ExperimentResults) -> list[Section]:
+def _sections(figures: Figures, results: ExperimentResults, routes: Sequence[RouteResult]) -> list[Section]:
     is_inside = bool(figures.primary or figures.run.profiled or figures.run.wire)
     return [
         *([steps_section(figures)] if figures.is_loaded else []),
         *([results_section(results, metric=figures.metric)] if results.changes else []),
         comparison_section(figures),
+        *([Section("Routes", [route_table(figures, routes)], id="routes")] if routes else []),
         *(block_section(figures) if is_inside else []),
         *(difference_section(figures) if is_inside else []),
         *([latency_section(figures)] if figures.is_loaded else []),
