@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from placebench import units
 from placebench.compare.keep.control import Control, ControlRecord, control_path
 from placebench.compare.keep.documents import Rules, Trial
@@ -34,11 +36,11 @@ from placebench.compare.measure.passes import PassSetup
 from placebench.compare.measure.profiled_pass import profile_variants
 from placebench.compare.measure.replicate import PreparedVariants, make_replicate, plan_replicate
 from placebench.compare.measure.replicate_series import ReplicateSeries
-from placebench.compare.measure.same_responses import SameResponses
+from placebench.compare.measure.same_responses import ResponseCheck, SameResponses, can_check, check_responses
 from placebench.compare.what.data_setup import DataSetup
 from placebench.compare.what.variants import Variant, control_variant, in_place, wrapped
 from placebench.compare.what.workload import Workload
-from placebench.errors import LoadError, PlacebenchError
+from placebench.errors import GateFailedError, LoadError, PlacebenchError, RunFolderError
 from placebench.runtime.postgres import Server
 from placebench.stats import PART_REPLICATES, compare_blocks, primary_metric, significance_shares
 from placebench.stats.verdict import INCONCLUSIVE
@@ -175,6 +177,8 @@ class CompareRun:
             settings=settings.to_json(),
         )
         self._run = RunFolder.resume(folder, replace(head, plan=dict(settings.plan)))
+        self._earlier_left_out = self._run.head.same_responses.get("left_out", {})
+        """The routes that an earlier session left out."""
         self._same = SameResponses(self._run.save, settings.workload.rules)
         partial = [self._control.name] if self._control else []
         self.is_decided = False
@@ -208,7 +212,8 @@ class CompareRun:
                 )
                 with self._statistics(prepared, databases) as read:
                     counted = self._with_statement(prepared) if self._counts_control else own
-                    repeated = self._count(counted, read)
+                    counted, repeated = self._counted(counted, databases, read)
+                    prepared, own = _requesting_as(prepared, counted), _requesting_as(own, counted)
                     self.replicates.check_data(counted, same_requests=not repeated)
                     self.is_decided = self._executes_nothing(own) and self._settings.decides_unread
                     if not self.is_decided:
@@ -323,16 +328,82 @@ class CompareRun:
             }
             yield {name: read[server] if server else None for name, server in servers.items()}
 
-    def _count(self, prepared: PreparedVariants, read: Mapping[str, Statistics | None]) -> list[str]:
+    def _counted(
+        self, prepared: PreparedVariants, databases: VariantDatabases, read: Mapping[str, Statistics | None]
+    ) -> tuple[PreparedVariants, list[str]]:
+        """Count as `_count` does; if responses differ or requests fail, find out where, and count without that.
+
+        Returns the variants with the requests and rules that are left, on fresh copies of the data, and the reasons for
+        repeated counts. Raises as `_count` does, with all routes that differ or fail in one message.
+        """
+        workload = prepared.workload
+        try:
+            return prepared, self._count(prepared, read)
+        except (GateFailedError, LoadError) as error:
+            routes = {call.route for call in workload.calls}
+            if not can_check(workload) or (isinstance(error, LoadError) and len(routes) < 2):
+                raise
+        self._run.note("responses differ or requests fail: all variants get them on fresh copies, the first one twice")
+        own = replace(prepared, variants=tuple(each for each in prepared.variants if not self._is_control(each)))
+        found = check_responses(own, databases.of)
+        left_out = self._left_out(found, routes)
+        for route, places in found.varying_names.items():
+            self._run.note(
+                f"not compared, because two responses of {own.variants[0].name} differ there: {route}: "
+                f"{', '.join(places)}"
+            )
+        for route, problem in left_out.items():
+            self._run.note(f"left out: {route}: {problem}")
+        rules = found.rules(workload)
+        self._same.begin_again(rules, varying=found.varying_names, left_out=left_out)
+        copies = {each.name: databases.of(replace(each, name=f"{each.name} again")) for each in prepared.variants}
+        urls = {**prepared.databases, **copies}
+        contents = {name: self._data.contents(url) for name, url in urls.items()} if prepared.before else {}
+        rest = structs.replace(workload.without(left_out), rules_of_requests=rules)
+        prepared = replace(prepared, databases=urls, before=contents, workload=rest)
+        return prepared, self._count(prepared, read, again=True)
+
+    def _left_out(self, found: ResponseCheck, routes: set[str]) -> dict[str, str]:
+        """Return why routes are left out; raise an error if they must not be, or if no route would be left.
+
+        Raises RunFolderError if a run is resumed whose replicates were measured with other routes.
+        """
+        problems = found.problems
+        if problems and (not self._settings.workload.leaves_out or problems.keys() >= routes):
+            each = "; ".join(f"{route}: {problem}" for route, problem in problems.items())
+            some = len(problems) < len(routes) and not self._settings.workload.leaves_out
+            way = "; --routes keep-going leaves these out" if some else ""
+            said = (
+                f"{len(problems)} of {units.numbered(len(routes), 'route')}: {each}{way}" if len(routes) > 1 else each
+            )
+            self._run.save(same_responses={})
+            logs = f"; the logs of the variants: {self._run.path / 'log'}"
+            raise LoadError(said + logs) if found.failed_alone else self._same.error(said)
+        earlier = self._earlier_left_out
+        if self.replicates.blocks and earlier.keys() != problems.keys():
+            raise RunFolderError(
+                f"{self._run.path}: its replicates were measured without {', '.join(earlier) or 'no route'}, and now "
+                f"{', '.join(problems) or 'no route'} would be left out: begin a new run"
+            )
+        return problems
+
+    def _count(
+        self, prepared: PreparedVariants, read: Mapping[str, Statistics | None], *, again: bool = False
+    ) -> list[str]:
         """Count the requests of each variant, and compare its responses with the baseline's.
 
-        Returns the reasons for repeated counts, which sent further requests. Raises ServerError or LoadError for a
-        variant that cannot be counted in two attempts, NoTrafficError for a variant that does not use its database.
+        again: whether this was announced before. Returns the reasons for repeated counts, which sent further requests.
+        Raises ServerError or LoadError for a variant that cannot be counted in two attempts, NoTrafficError for a
+        variant that does not use its database.
         """
         number, repeated = self._settings.counted_requests, list[str]()
         for variant in prepared.variants:
             phase = "control" if self._is_control(variant) else "count"
-            self._run.begin_step(phase, f"{variant.name}: count of {units.numbered(number, 'request')}")
+            step = f"{variant.name}: count of {units.numbered(number, 'request')}"
+            if again:
+                self._run.note(f"{step}, again")
+            else:
+                self._run.begin_step(phase, step)
             count = partial(
                 count_on_the_wire,
                 prepared,
@@ -389,6 +460,12 @@ class CompareRun:
             if not is_decided:
                 needed |= {baseline, variant}
         return [name for name in names if name in needed]
+
+
+def _requesting_as(prepared: PreparedVariants, counted: PreparedVariants) -> PreparedVariants:
+    """Return the variants with the requests, rules and copies of the data that were counted."""
+    databases = {**prepared.databases, **counted.databases}
+    return replace(prepared, workload=counted.workload, databases=databases, before=counted.before)
 
 
 def _with_injection(prepared: PreparedVariants, record: ControlRecord) -> PreparedVariants:

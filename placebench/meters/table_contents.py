@@ -6,7 +6,7 @@ order of the rows does not matter.
 
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -39,11 +39,19 @@ class TableContents:
         """One digest of all tables."""
         return blake2b(repr(sorted(self.digests.items())).encode(), digest_size=16).hexdigest()
 
-    def difference(self, now: "TableContents") -> str:
-        """Return "carts: 3 rows, 1f…, were none" for the first table that differs in *now*, or an empty text."""
-        for table in sorted({*self.digests, *now.digests} - {*self.unchecked, *now.unchecked}):
-            before, after = (each.digests.get(table, "none") for each in (self, now))
-            if before != after:
+    def changed(self, now: "TableContents") -> list[str]:
+        """Return the names of the tables whose digests differ in *now*."""
+        tables = {*self.digests, *now.digests} - {*self.unchecked, *now.unchecked}
+        return sorted(table for table in tables if self.digests.get(table) != now.digests.get(table))
+
+    def difference(self, now: "TableContents", *, without: Collection[str] = ()) -> str:
+        """Return "carts: 3 rows, 1f…, were none" for the first table that differs in *now*, or an empty text.
+
+        without: tables that are left out.
+        """
+        for table in self.changed(now):
+            if table not in without:
+                before, after = (each.digests.get(table, "none") for each in (self, now))
                 return f"{table}: {after}, were {before}"
         return ""
 

@@ -15,7 +15,7 @@ from placebench.report.control import control_result
 from placebench.report.effects import headline, summary_sentences
 from placebench.report.environment import masked
 from placebench.report.figures import Figures, LoadFigures, VariantFigures, figures_of
-from placebench.report.routes import left_out, route_results
+from placebench.report.routes import route_results
 from placebench.report.trial_results import ExperimentResults, experiment_results, keep_sentence, results_document
 from placebench.results import Run
 from placebench.stats import METRICS, Comparison, PartChange
@@ -53,7 +53,6 @@ def run_document(figures: Figures, results: ExperimentResults) -> dict[str, Any]
         "changed_source": [asdict(each) for each in figures.run.executed],
         "comparisons": [each.to_json() for each in figures.comparisons],
         "routes": [each.to_json() for each in route_results(figures)],
-        "routes_left_out": dict(left_out(figures)),
         "errors": [each.to_json() for each in figures.errors],
         "changed_frames": [
             _frame_document(pair, each) for pair, parts in figures.parts.items() for each in parts if each.is_decided

@@ -6,7 +6,7 @@ If the variants' responses differ or were not requested, there are no figures, s
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from placebench.compare.keep.documents import SameResponsesDocument
 from placebench.compare.keep.records import CountedPass, LoadPass, LoadResult, WirePass
@@ -54,6 +54,12 @@ class Responses:
     difference: str | None
     off: str
     """The reason why the comparison of responses was switched off; empty if it was not."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Routes that were left out, each with what is wrong with its responses."""
+    varying: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Places that were not compared, by route, because responses of the first variant differ there."""
+    changing_tables: tuple[str, ...] = ()
+    """Tables that requests which only read change in all variants alike."""
 
 
 @dataclass(frozen=True)
@@ -380,6 +386,9 @@ def _responses(checked: SameResponsesDocument, variants: Sequence[str]) -> Respo
         digest=checked.get("digest"),
         difference=checked.get("difference"),
         off=checked.get("off", ""),
+        left_out=checked.get("left_out", {}),
+        varying=checked.get("varying", {}),
+        changing_tables=tuple(checked.get("changing_tables", ())),
     )
 
 

@@ -1,7 +1,7 @@
 """The comparison of each route of a mix of requests, by the wall time of its own requests: `route_results`."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,11 +40,6 @@ class RouteResult:
         return {"route": self.route, "share": self.share, **self.comparison.to_json()}
 
 
-def left_out(figures: Figures) -> Mapping[str, str]:
-    """Return the routes that were left out, each with its reason."""
-    return figures.run.head.same_responses.get("left_out", {})
-
-
 def route_results(figures: Figures) -> list[RouteResult]:
     """Return the comparison of each pair by each route; empty for one route, for a script, and under load.
 
@@ -53,7 +48,7 @@ def route_results(figures: Figures) -> list[RouteResult]:
     workload, run = figures.run.head.settings.get("workload", {}), figures.run
     requests, order = workload.get("requests", []), workload.get("cycle", [])
     names = [requests[number].get("route") or requests[number]["request"] for number in order if number < len(requests)]
-    names = [name for name in names if name not in left_out(figures)]
+    names = [name for name in names if name not in figures.responses.left_out]
     routes = list(dict.fromkeys(names))
     if len(routes) < 2 or compared_users(run) > 1 or compared_rate(run):
         return []
@@ -103,7 +98,7 @@ def route_sentences(figures: Figures, results: Sequence[RouteResult]) -> Iterato
         parts += [f"{units.count(unknown)} inconclusive"] if unknown else []
         which = f" of {figures.short_name(pair[1])}" if len(figures.pairs) > 1 else ""
         yield f"Of {units.numbered(len(own), 'route')}{which}: {', '.join(parts)}."
-    if named := left_out(figures):
+    if named := figures.responses.left_out:
         reasons = "; ".join(f"{route}: {reason}" for route, reason in named.items())
         yield f"{units.numbered(len(named), 'route')} left out: {reasons}."
 
@@ -124,5 +119,5 @@ def route_table(figures: Figures, results: Sequence[RouteResult]) -> Table:
 
 
 def _verdict(made: Comparison) -> str:
-    why = effects.reason_text(made) or effects.needed_text(made)
-    return f"{effects.verdict_text(made)}: {why}" if why else effects.verdict_text(made)
+    """Return the verdict; with too few replicates for an interval also how many are needed."""
+    return effects.reason_text(made) if made.low is None and made.reason else effects.verdict_text(made)

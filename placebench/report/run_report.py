@@ -180,7 +180,14 @@ def _request(figures: Figures) -> Section:
     digest = [("Digest of the response", code(made.digest))] if made.digest else []
     broken = "A variant whose response differs is broken: no speed is shown for any variant until they agree."
     notes = [Paragraph(broken, "notice")] if made.equal is False else []
-    facts = [("Responses", same), *digest, *_workload_facts(figures.run.head.settings.get("workload", {}))]
+    varying = "; ".join(f"{route}: {', '.join(places)}" for route, places in made.varying.items())
+    own = [
+        ("Differ from time to time", f"{varying} (two responses of {figures.run.head.variants[0]}), not compared"),
+        ("Left out", "; ".join(f"{route}: {reason}" for route, reason in made.left_out.items())),
+        ("Changed alike by all variants", f"{', '.join(made.changing_tables)}, not compared"),
+    ]
+    own = [each for each, is_there in zip(own, (varying, made.left_out, made.changing_tables), strict=True) if is_there]
+    facts = [("Responses", same), *own, *digest, *_workload_facts(figures.run.head.settings.get("workload", {}))]
     return request_section(figures.run.head, facts, *notes)
 
 

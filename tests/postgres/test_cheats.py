@@ -64,7 +64,7 @@ def last_paragraph(run: results.Run) -> str:
         ("dropped rows", 'request = "/orders"', "none", "$ has 19 entries where 20 were expected"),
         ("sometimes", 'request = "/orders"', "none", "$[0].id is 19 where 0 was expected"),
         ("redirect", 'request = "/orders"', "none", "status is 302 where 200 was expected"),
-        ("stale", PRICES, "none", "stale responds to /price #2 differently from honest"),
+        ("stale", PRICES, "none", "GET /price: /price #2: stale differs from honest"),
         ("lost write", 'requests = ["POST /orders"]', "sqlite", "orders by +14 rows in honest and by +0 in lost-write"),
         ("queued", 'requests = ["POST /orders"]', "sqlite", "jobs by +0 rows in honest and by +14 in queued"),
     ],

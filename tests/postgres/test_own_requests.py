@@ -75,9 +75,9 @@ def test_requests_with_a_login_are_measured_in_their_cycles(server: Server, tmp_
             "OFF",
             IGNORED,
             1,
-            "tomorrow responds to /orders differently from today: $.orders[0].price is 1.100000",
+            "1 of 2 routes: GET /orders: tomorrow differs from today: $.orders[0].price is 1.100000",
         ),
-        ("FAILING", IGNORED, 2, "tomorrow: 6 of 6 requests failed: /orders: status 500, expected below 400"),
+        ("FAILING", IGNORED, 2, "2 of 2 routes: GET /orders: tomorrow: status 500, expected below 400: "),
     ],
 )
 def test_what_is_refused_is_one_line(

@@ -56,6 +56,10 @@ class SameResponsesDocument(TypedDict, total=False):
     """Why responses are not compared; empty if they are."""
     left_out: dict[str, str]
     """Routes that were not measured, each with the difference of its responses."""
+    varying: dict[str, list[str]]
+    """Places of responses that are not compared, by route, because two responses of the first variant differ there."""
+    changing_tables: list[str]
+    """Tables that are not compared, because requests that only read change them in all variants alike."""
 
 
 class CalibrationDocument(TypedDict):

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -18,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -224,8 +225,8 @@ class Client:
         self.distinct: list[tuple[str, bytes, Mapping[str, Any]]] = []
         """Canonical digest, body and head of each distinct response that is not yet transferred."""
         self._clock = clock
-        self._canonical: dict[_Seen, str] = {}
-        """Canonical digest by the digest of the bytes and the compared part of the head."""
+        self._canonical: dict[tuple[_Seen, ResponseRules], str] = {}
+        """Canonical digest by the digest of the bytes and the compared part of the head, and by the rules."""
         self._sessions: dict[str, Session] = {}
         """Sessions by URL."""
         self._scripts: dict[str, Script] = {}
@@ -309,7 +310,7 @@ class Client:
         seen.names, seen.cycle = list(sender.names), requests if requests % times else requests // times
         digests: dict[str, set[str]] = {}
         for (label, key), (body, head) in sender.bodies.items():
-            digests.setdefault(label, set()).add(self._digest(key, body, head, workload.rules))
+            digests.setdefault(label, set()).add(self._digest(key, body, head, workload.rules_of(label)))
         seen.responses = {label: sorted(each) for label, each in digests.items()}
         return seen
 
@@ -332,13 +333,13 @@ class Client:
         return session
 
     def _digest(self, key: "_Seen", body: bytes, head: dict[str, Any], rules: ResponseRules) -> str:
-        if key not in self._canonical:
-            self._canonical[key] = digest = parse_response(body, rules, head).digest
+        if (key, rules) not in self._canonical:
+            self._canonical[key, rules] = digest = parse_response(body, rules, head).digest
             if self._folder is None:
                 self.distinct.append((digest, body, head))
             else:
                 _write_response(self._folder, digest, body, head)
-        return self._canonical[key]
+        return self._canonical[key, rules]
 
 
 def _unexpected(call: SentRequest, reply: Reply) -> str:
@@ -359,7 +360,7 @@ class _Sender:
         self.bodies: dict[tuple[str, _Seen], tuple[bytes, dict[str, Any]]] = {}
         """Distinct responses by the request's label and their bytes."""
         self._url = url
-        self._rules = workload.rules
+        self._rules_of = workload.rules_of
         self._session = session
         self._clock = clock
         self._lock = threading.Lock()
@@ -382,12 +383,14 @@ class _Sender:
             failure = f"{type(error).__name__}: {error}"
         wall_s, cpu_s = self._clock() - (started if due is None else due), time.thread_time() - cpu_before
         head: dict[str, Any] = {}
-        name = b""
+        name = body = b""
+        rules = self._rules_of(call.label)
         if reply:
             self._session.keep_cookies(reply.headers)
-        if reply and not failure and not self._rules.off:
-            head = compared_head(reply.status, reply.headers, self._rules)
-            name = hashlib.sha256(reply.body).digest()
+        if reply and not failure and not rules.off:
+            plain = _without_own_port(reply, self._url)
+            head, body = compared_head(reply.status, plain.headers, rules), plain.body
+            name = hashlib.sha256(body).digest()
         with self._lock:
             self.driven.wall_s.append(wall_s)
             self.driven.client_cpu_s += cpu_s
@@ -399,7 +402,7 @@ class _Sender:
             elif reply:
                 self.driven.body_bytes += len(reply.body)
                 if name:
-                    self.bodies.setdefault((call.label, (name, tuple(head.items()))), (reply.body, head))
+                    self.bodies.setdefault((call.label, (name, tuple(head.items()))), (body, head))
         return reply
 
     def judged(self, call: SentRequest) -> tuple[Reply, Callable[[str], None]]:
@@ -440,6 +443,23 @@ def _headers(url: str, call: SentRequest, session: Session) -> dict[str, str]:
     if not any(name.lower() == "host" for name in headers):
         headers["Host"] = urlsplit(url).netloc.rpartition(":")[0]
     return headers
+
+
+def _without_own_port(reply: Reply, url: str) -> Reply:
+    """Return a reply without the port of the server in its own address, which differs between variants.
+
+    An application that makes links from its own port, rather than from the header Host, has it in pages and redirects.
+    """
+    parts = urlsplit(url)
+    names = dict.fromkeys([parts.hostname or "", "127.0.0.1", "localhost", "0.0.0.0"])
+    body, headers = reply.body, reply.headers
+    port = str(parts.port)
+    if port.encode() not in body and not any(port in value for _, value in headers):
+        return reply
+    own = re.compile(rf"(?:(?<![\w.-])|(?<=%2F))({'|'.join(map(re.escape, names))})(:|%3A){port}\b", re.IGNORECASE)
+    in_bytes = re.compile(own.pattern.encode(), re.IGNORECASE)
+    shown = [(name, own.sub(r"\1", value)) for name, value in headers]
+    return replace(reply, body=in_bytes.sub(rb"\1", body), headers=shown)
 
 
 def _token(call: LoginRequest, reply: Reply) -> str:

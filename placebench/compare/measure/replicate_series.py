@@ -7,7 +7,7 @@ killed loses at most one. An invalid replicate is replaced; three invalid ones i
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from placebench import units
-from placebench.compare.keep.records import append_lines
+from placebench.compare.keep.records import Block, append_lines
 from placebench.compare.keep.run_folder import RunFolder, measure_each
 from placebench.compare.measure.replicate import (
     REPLICATE_FAILURES,
@@ -36,6 +36,8 @@ class ReplicateSeries:
         self._rounds = rounds
         self._partial = partial
         self._path = run.path / "blocks.jsonl"
+        self._changing: Sequence[str] = ()
+        """Tables that requests that only read change in all variants alike."""
         self.blocks = keep_whole_replicates(self._path, rounds=rounds, partial=partial)
 
     def valid(self) -> list[int]:
@@ -109,6 +111,8 @@ class ReplicateSeries:
             return
         now = self._read_data(prepared)
         if not prepared.workload.writes:
+            own = {name: prepared.before[name] for name in prepared.named}  # the control may get no request yet
+            self._find_changing(own, now, same_requests=same_requests)
             self._check_data(prepared.before, now)
             return
         grown = {
@@ -125,6 +129,24 @@ class ReplicateSeries:
                     raise self._same.error(
                         f"the same requests change {table} by {rows}; may_change names tables that requests may change"
                     )
+
+    def _find_changing(
+        self, before: Mapping[str, TableContents], now: Mapping[str, TableContents], *, same_requests: bool
+    ) -> None:
+        """Name the tables that the requests change alike in all variants, such as those of logins and sessions.
+
+        Alike: the same tables, and if all were sent the same number of requests, by the same number of rows.
+        """
+        seen = []
+        for name, contents in before.items():
+            grown = contents.growth(now[name]) if same_requests else {}
+            seen.append({table: grown.get(table, 0) for table in contents.changed(now[name])})
+        alike = [table for table in seen[0] if all(each.get(table) == seen[0][table] for each in seen)]
+        if len(seen) > 1 and alike:
+            self._changing = alike
+            self._same.name_changing_tables(alike)
+            tables = ", ".join(alike)
+            self._run.note(f"not compared, because requests that read change it in all variants alike: {tables}")
 
     def _make_one(
         self, prepared: PreparedVariants, names: Sequence[str], before: Mapping[str, TableContents]
@@ -146,6 +168,7 @@ class ReplicateSeries:
                 blocks = invalidated(blocks, plan, f"the database cannot be read: {error}")
         try:
             self._check_data(before, now, {prepared.owner(name, number): name for name in prepared.named})
+            self._learn(prepared, blocks)
             for block in blocks:
                 if prepared.named[block.variant].request is None:
                     self._same.check_all(block.variant, block.responses, self._run.path / "responses")
@@ -157,6 +180,17 @@ class ReplicateSeries:
         if reason:
             self._run.note(f"the replicate is discarded: {reason}")
         return reason
+
+    def _learn(self, prepared: PreparedVariants, blocks: Sequence[Block]) -> None:
+        """Let what the first variant's own responses differ in, such as the minute of a time, be no difference."""
+        first, workload = next(iter(prepared.named)), prepared.workload
+        if workload.writes or prepared.named[first].request is not None:
+            return
+        for block in blocks:
+            for request, digests in block.responses.items() if block.variant == first else ():
+                route = workload.route_of(request)
+                for place in self._same.learn(route, request, digests, self._run.path / "responses"):
+                    self._run.note(f"not compared, because two responses of {first} differ there: {route}: {place}")
 
     def _read_data(self, prepared: PreparedVariants) -> dict[str, TableContents]:
         return {name: prepared.contents(url) for name, url in prepared.databases.items()}
@@ -172,7 +206,7 @@ class ReplicateSeries:
         users: the variants that may have used each database; None: only its own variant.
         """
         for name, contents in now.items():
-            if found := before[name].difference(contents):
+            if found := before[name].difference(contents, without=self._changing):
                 user = users[name] if users else name
                 raise self._same.error(
                     f"the data of {user} changed, in {found}; may_change names tables that requests may change"

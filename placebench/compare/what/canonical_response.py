@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from itertools import chain
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Annotated, Any, Protocol
 
@@ -258,18 +258,25 @@ def parse_response(
 
 def difference(baseline: Response, variant: Response, tolerance: float = 0.0) -> str | None:
     """Return one line that shows where *variant* differs from *baseline*, or None if they agree."""
+    return next(iter(differences(baseline, variant, tolerance, at_most=1)), None)
+
+
+def differences(baseline: Response, variant: Response, tolerance: float = 0.0, *, at_most: int) -> list[str]:
+    """Return a line for each of the first *at_most* places where *variant* differs from *baseline*."""
     if not isinstance(baseline, DocumentResponse):
-        return baseline.difference(variant)
+        found = baseline.difference(variant)
+        return [found] if found else []
     if not isinstance(variant, DocumentResponse):
-        return variant.difference(baseline)
+        found = variant.difference(baseline)
+        return [found] if found else []
     heads = _different_places(dict(baseline.head), dict(variant.head), "", 0.0)
     bodies = _different_bodies(baseline.document, variant.document, tolerance)
+    named = chain((f"{'' if place.startswith('.status') else 'header '}{place[1:]}" for place in heads), bodies)
     try:
-        return next(
-            chain((f"{'' if place.startswith('.status') else 'header '}{place[1:]}" for place in heads), bodies), None
-        )
+        return list(islice(named, at_most))
     except RecursionError:
-        return None if baseline.digest == variant.digest else "the documents differ, nested too deeply to say where"
+        is_same = baseline.digest == variant.digest
+        return [] if is_same else ["the documents differ, nested too deeply to say where"]
 
 
 def _different_bodies(expected: Any, seen: Any, tolerance: float) -> Iterator[str]:

@@ -20,7 +20,7 @@ from msgspec import Meta, Struct, structs
 from placebench.addresses import REQUEST, check_request
 from placebench.compare.keep.documents import WorkloadDocument
 from placebench.compare.what.canonical_response import DEFAULT_RULES, ResponseRules, parse_path
-from placebench.compare.what.recorded_session import HarTable, read_har
+from placebench.compare.what.recorded_requests import HarTable, read_har
 from placebench.compare.what.request_mix import MixTable, read_mix
 from placebench.compare.what.routes import path_template
 from placebench.errors import PlacebenchError
@@ -86,6 +86,16 @@ class Workload(Struct, frozen=True, kw_only=True):
     """Notes for readers of the report, such as what was left out of a recorded session."""
     leaves_out: bool = False
     """Whether routes whose responses differ are left out, instead of ending the run."""
+    rules_of_requests: dict[str, ResponseRules] = {}
+    """Rules of single requests, by their labels, in place of `rules`."""
+
+    def rules_of(self, label: str) -> ResponseRules:
+        """Return the rules by which the responses to a request are compared."""
+        return self.rules_of_requests.get(label, self.rules)
+
+    def route_of(self, label: str) -> str:
+        """Return the route of a request; of a script's request its label."""
+        return next((call.route for call in self.calls if call.label == label), label)
 
     @property
     def title(self) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.compare.what.access_log import LoggedRequest, read_access_log, read_line
+from placebench.compare.what.recorded_requests import LoggedRequest, read_access_log, read_line
 from placebench.errors import PlacebenchError
 
 LOGS = Path(__file__).parent / "access_logs"

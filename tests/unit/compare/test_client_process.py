@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from placebench.compare.keep.run_folder import claim_folder
-from placebench.compare.load.client_process import Client, body_file, http_client
+from placebench.compare.load.client_process import Client, _without_own_port, body_file, http_client
 from placebench.compare.what import http_request
 from placebench.compare.what.canonical_response import parse_response
+from placebench.compare.what.http_request import Reply
 from placebench.errors import LoadError
 from placebench.lab.placement_api import placement_workload
 
@@ -120,6 +121,23 @@ def test_every_body_is_digested_and_the_order_of_keys_means_nothing(client: Clie
     assert (12, []) == (len(seen.wall_s), seen.failures)
     assert {"/same": 1, "/other": 6} == {request: len(digests) for request, digests in seen.responses.items()}
     assert seen.elapsed_s >= max(seen.wall_s)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"next": "http://127.0.0.1:8123/x?page=2"}', b'{"next": "http://127.0.0.1/x?page=2"}'),
+        (b"localhost:8123 and next=http%3A%2F%2F127.0.0.1%3A8123", b"localhost and next=http%3A%2F%2F127.0.0.1"),
+        (b"127.0.0.1:81234, 8123 and shop:8123", b"127.0.0.1:81234, 8123 and shop:8123"),
+    ],
+)
+def test_the_servers_own_port_is_not_compared(body: bytes, expected: bytes) -> None:
+    """It differs between variants; another port, another host and another number are compared."""
+    reply = Reply(302, body, len(body), [("Location", body.decode())])
+
+    plain = _without_own_port(reply, "http://127.0.0.1:8123")
+
+    assert (expected, [("Location", expected.decode())]) == (plain.body, plain.headers)
 
 
 def test_a_failed_request_is_an_error_when_checked(client: Client, url: str) -> None:

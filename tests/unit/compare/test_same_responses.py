@@ -216,3 +216,27 @@ def test_where_nothing_is_compared_nothing_is_said_to_be_equal() -> None:
     same.error("another sequence")
 
     assert [(head["equal"], head["difference"]) for head in heads] == [(None, None), (False, "another sequence")]
+
+
+def test_what_the_first_variant_varies_in_is_learned(tmp_path: Path) -> None:
+    """A minute that passes is no difference of the second variant; another value is one nevertheless."""
+    heads: list[dict[str, Any]] = []
+    same = SameResponses(lambda same_responses: heads.append(same_responses), ResponseRules())
+
+    def kept(content: bytes) -> str:
+        digest = parse_response(content).digest
+        body_file(tmp_path, digest).write_bytes(content)
+        return digest
+
+    early, late, wrong = (
+        kept(content) for content in (b'{"at": 1, "n": 2}', b'{"at": 3, "n": 2}', b'{"at": 3, "n": 9}')
+    )
+    same.check_all("first", {"/": [early]}, tmp_path)
+
+    assert ["$.at"] == same.learn("GET /", "/", [early, late], tmp_path)
+    assert [] == same.learn("GET /", "/", [early, late], tmp_path)
+    for name in ("first", "second"):
+        same.check_all(name, {"/": [early, late]}, tmp_path)
+    assert {"GET /": ["$.at"]} == heads[-1]["varying"]
+    with pytest.raises(GateFailedError, match=r"second responds differently from first: \$\.n is 9"):
+        same.check_all("second", {"/": [wrong]}, tmp_path)

@@ -71,7 +71,7 @@ def test_a_route_that_was_left_out_is_named_and_has_no_place(tmp_path: Path) -> 
     made = build_report(write_mix(tmp_path / "run", replicates=12, left_out="GET /orders"))
 
     assert {"GET /search", "GET /orders/{id}"} == {each["route"] for each in made.document["routes"]}
-    assert {"GET /orders": "status 500"} == made.document["routes_left_out"]
+    assert {"GET /orders": "status 500"} == made.document["responses"]["left_out"]
     assert "1 route left out: GET /orders: status 500." in made.summary
     values = {each["route"]: each["baseline_value"] for each in made.document["routes"]}
     assert pytest.approx({"GET /search": 0.003, "GET /orders/{id}": 0.002}, rel=0.01) == values

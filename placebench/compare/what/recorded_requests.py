@@ -1,0 +1,304 @@
+"""Reads requests that were recorded, by a browser in a HAR file (`read_har`) or by a server (`read_access_log`).
+
+From a HAR file static files, other hosts, cookies and credentials are left out, and the omissions are reported.
+Developer tools of browsers and Playwright write such files (HAR 1.2). Of access logs the common and the combined format
+are known (Apache, nginx, gunicorn, Traefik), lines with such a request in them (uvicorn, Werkzeug, Django's runserver,
+uWSGI), and lines of JSON with the names that nginx, Caddy, Traefik, uvicorn and the Elastic Common Schema use. A log
+has neither the bodies nor the headers of requests.
+"""
+
+import gzip
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from msgspec import Meta, Struct, field
+
+from placebench.decoding import read_json
+from placebench.errors import PlacebenchError
+from placebench.http_session import Request
+
+_STATIC_TYPE = re.compile(r"(image|font|audio|video)/|text/css|(text|application)/(x-)?javascript|application/wasm")
+_STATIC_PATH = re.compile(
+    r"\.(css|js|mjs|map|png|jpe?g|gif|svg|ico|webp|avif|woff2?|ttf|otf|mp4|webm|mp3|wasm)$", re.IGNORECASE
+)
+_CREDENTIALS = {"authorization", "cookie", "x-csrftoken", "x-xsrf-token", "x-csrf-token"}
+_OF_THE_CONNECTION = re.compile(
+    r":|(host|connection|content-length|accept-encoding|origin|referer|dnt|te|pragma|cache-control|priority|"
+    r"upgrade-insecure-requests|user-agent|if-.*|sec-.*)$",
+    re.IGNORECASE,
+)
+_SENT_AS_IT_IS = "".join(map(chr, range(0x21, 0x7F)))
+_NOT_MODIFIED = 304
+_SHOWN_HOSTS = 3
+
+
+class HarTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """The table [har] of a plan."""
+
+    file: str
+    host: str = ""
+    """Pattern of the hosts whose requests are sent; by default the first request's host."""
+    paths: tuple[str, ...] = ()
+    """Patterns of the paths that are sent, such as /api/*; by default all paths."""
+    static: bool = False
+    """Whether requests for static files are sent too."""
+
+
+class _Pair(Struct):
+    name: str
+    value: str = ""
+
+
+class _PostData(Struct):
+    text: str = ""
+    params: list[_Pair] = []
+    mime_type: str = field(name="mimeType", default="")
+
+
+class _Request(Struct):
+    method: Annotated[str, Meta(pattern="^[A-Za-z]+$")]
+    url: str
+    headers: list[_Pair] = []
+    post_data: _PostData | None = field(name="postData", default=None)
+
+
+class _Content(Struct):
+    mime_type: str = field(name="mimeType", default="")
+
+
+class _Response(Struct):
+    status: int
+    content: _Content = field(default_factory=_Content)
+
+
+class _Entry(Struct):
+    request: _Request
+    response: _Response
+
+
+class _Log(Struct):
+    entries: list[_Entry]
+
+
+class _Har(Struct):
+    log: _Log
+
+
+@dataclass(frozen=True)
+class HarRequest:
+    """One request of the session. expect_status: the recorded status; None: any status below 400."""
+
+    request: Request
+    expect_status: int | None
+
+
+def read_har(table: HarTable, folder: Path, login: Sequence[Request] = ()) -> tuple[list[HarRequest], list[str]]:
+    """Return the requests of the session in order, and notes on the omitted requests.
+
+    login: the requests of the plan's login, which are left out of the session. Raises PlacebenchError for a file that
+    is not a HAR file, or that has no request to send.
+    """
+    path = folder / table.file
+    entries = read_json(path, _Har, error=PlacebenchError).log.entries
+    hosts = [urlsplit(each.request.url).netloc for each in entries]
+    pattern = table.host or (hosts[0] if hosts else "")
+    logins = {(each.method, each.path.partition("?")[0]) for each in login}
+    left_out: Counter[str] = Counter()
+    elsewhere: Counter[str] = Counter()
+    made = []
+    for entry, host in zip(entries, hosts, strict=True):
+        if reason := _why_left_out(entry, host, pattern, table, logins):
+            left_out[reason] += 1
+            if reason == "to other hosts":
+                elsewhere[host] += 1
+            continue
+        status = entry.response.status
+        made.append(HarRequest(_request(entry.request), None if status == _NOT_MODIFIED else status))
+        names = {each.name.lower() for each in entry.request.headers}
+        left_out["with cookies or credentials, which were removed"] += bool(names & _CREDENTIALS)
+    said = [f"{count} {reason}" for reason, count in left_out.items() if count]
+    if elsewhere:
+        shown = ", ".join(name for name, _ in elsewhere.most_common(_SHOWN_HOSTS))
+        said = [each.replace("to other hosts", f"to other hosts ({shown})") for each in said]
+    if not made:
+        raise PlacebenchError(f"{path}: none of {len(entries)} requests is left to send: {'; '.join(said) or 'none'}")
+    return made, [f"{table.file}: {len(made)} of {len(entries)} recorded requests are sent; {'; '.join(said)}"]
+
+
+def is_static(path: str) -> bool:
+    """Return whether a path, without its query, is that of a static file."""
+    return bool(_STATIC_PATH.search(path))
+
+
+def _why_left_out(entry: _Entry, host: str, pattern: str, table: HarTable, logins: set[tuple[str, str]]) -> str:
+    parts = urlsplit(entry.request.url)
+    method = entry.request.method.upper()
+    if not fnmatch(host, pattern):
+        return "to other hosts"
+    if table.paths and not any(fnmatch(parts.path, each) for each in table.paths):
+        return "to other paths"
+    if parts.scheme not in ("http", "https") or entry.response.status < 200:
+        return "without a response"
+    if method == "OPTIONS":
+        return "preflight requests"
+    if (method, parts.path) in logins:
+        return "of the login"
+    mime = entry.response.content.mime_type
+    if not table.static and (_STATIC_TYPE.match(mime) or is_static(parts.path)):
+        return "for static files"
+    return ""
+
+
+def _request(recorded: _Request) -> Request:
+    parts = urlsplit(recorded.url)
+    path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    headers = {
+        each.name.title(): each.value
+        for each in recorded.headers
+        if each.name.lower() not in _CREDENTIALS and not _OF_THE_CONNECTION.match(each.name)
+    }
+    data, body = recorded.post_data, b""
+    if data is not None and data.mime_type.startswith("application/x-www-form-urlencoded"):
+        pairs = parse_qsl(data.text, keep_blank_values=True) or [(each.name, each.value) for each in data.params]
+        # Django's token is sent as a header.
+        body = urlencode([pair for pair in pairs if pair[0] != "csrfmiddlewaretoken"]).encode()
+    elif data is not None:
+        body = data.text.encode()
+    return Request(recorded.method.upper(), quote(path, safe=_SENT_AS_IT_IS), headers, body)
+
+
+_METHOD = "GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT|PROPFIND|REPORT|QUERY"
+_QUOTED = re.compile(rf'"({_METHOD}) (\S+)(?: HTTP/[\d.]+)?" (\d{{3}})\b')
+_UWSGI = re.compile(rf"\] ({_METHOD}) (\S+) => .*\(HTTP/[\d.]+ (\d{{3}})\)")
+_REQUEST_LINE = re.compile(rf"({_METHOD}) (\S+)(?: HTTP/[\d.]+)?$")
+_ESCAPED = re.compile(r"\\x([0-9A-Fa-f]{2})|\\([\"\\])")
+"""How nginx (`\\x22`) and Apache (`\\"`) write characters of a request that would end the quotes."""
+
+_METHODS = ("method", "request_method", "RequestMethod", "http.request.method", "http_method", "requestMethod", "verb")
+_TARGETS = ("uri", "request_uri", "RequestPath", "url.original", "requestUrl", "url", "path", "url.path")
+_QUERIES = ("query", "query_string", "args", "url.query")
+_STATUSES = (
+    "status",
+    "status_code",
+    "DownstreamStatus",
+    "OriginStatus",
+    "http.response.status_code",
+    "response_status",
+)
+_LINES = ("request", "request_line", "message", "msg", "log", "event.original")
+"""Names of values that hold a request as text: its first line, or a whole line of a log."""
+_INSIDE = ("request", "req", "http", "httpRequest", "scope")
+"""Names of objects that hold some of the values above, as `request` does in a log of Caddy."""
+_SHOWN_LETTERS = 120
+
+
+class LoggedRequest(NamedTuple):
+    """One request of an access log."""
+
+    method: str
+    target: str
+    """Path and query, percent-encoded."""
+    status: int | None
+    """The status of the response; None if the line has none."""
+
+
+def read_access_log(path: Path) -> Iterator[LoggedRequest | None]:
+    """Yield the request of each line of an access log, and None for a line without one; empty lines are skipped.
+
+    A file that ends in .gz is decompressed. Raises PlacebenchError if the file cannot be read, or if none of its lines
+    has a request.
+    """
+    first, found = "", False
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            for raw in file:
+                if not (line := raw.decode(errors="replace").strip()):
+                    continue
+                first = first or line
+                request = read_line(line)
+                found = found or request is not None
+                yield request
+    except (OSError, EOFError) as error:
+        raise PlacebenchError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if not found:
+        seen = f"its first line is {first[:_SHOWN_LETTERS]!r}" if first else "it is empty"
+        raise PlacebenchError(
+            f"{path}: no line has a request, {seen}: expected an access log in the common or combined format, or lines "
+            "of JSON with method, uri and status"
+        )
+
+
+def read_line(line: str) -> LoggedRequest | None:
+    """Return the request of one line of an access log; None if there is none."""
+    at = line.find("{")
+    if at >= 0 and line.endswith("}"):  # a service manager may have put a time in front
+        try:
+            document = json.loads(line[at:])
+        except (ValueError, RecursionError):
+            document = None
+        if isinstance(document, dict):
+            return _of_document(document)
+    return _of_text(line)
+
+
+def _of_text(line: str) -> LoggedRequest | None:
+    found = _QUOTED.search(line) or _UWSGI.search(line)
+    return _made(found[1], found[2], int(found[3])) if found else None
+
+
+def _of_document(document: Mapping[str, Any]) -> LoggedRequest | None:
+    objects = [document, *(inner for name in _INSIDE if isinstance(inner := document.get(name), dict))]
+
+    def first(names: tuple[str, ...], kind: type | tuple[type, ...]) -> Any:
+        values = (_value(each, name) for name in names for each in objects)
+        return next((each for each in values if isinstance(each, kind) and each != ""), None)
+
+    status = _status(first(_STATUSES, (int, str)))
+    method, target = first(_METHODS, str), first(_TARGETS, str)
+    if method and target:
+        query = first(_QUERIES, str)
+        return _made(method.upper(), f"{target}?{query.lstrip('?')}" if query and "?" not in target else target, status)
+    for text in (_value(document, name) for name in _LINES):
+        if isinstance(text, str):
+            if found := _REQUEST_LINE.match(text.strip()):
+                return _made(found[1], found[2], status)
+            if made := _of_text(text):
+                return made
+    return None
+
+
+def _value(document: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a key; of a name with dots also that of nested objects."""
+    if name in document or "." not in name:
+        return document.get(name)
+    value: Any = document
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _status(value: int | str | None) -> int | None:
+    """Return the status of 200, "200" or "200 OK"."""
+    digits = str(value).split(maxsplit=1)[0] if value is not None else ""
+    return int(digits) if re.fullmatch(r"[1-5]\d\d", digits) else None
+
+
+def _made(method: str, target: str, status: int | None) -> LoggedRequest | None:
+    """Return the request; None for a target that is no path, as of CONNECT."""
+    plain = _ESCAPED.sub(lambda each: chr(int(each[1], 16)) if each[1] else each[2], target)
+    if "://" in plain.partition("?")[0]:
+        try:
+            parts = urlsplit(plain)
+        except ValueError:
+            return None
+        plain = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    if not plain.startswith("/"):
+        return None
+    return LoggedRequest(method, quote(plain.partition("#")[0], safe=_SENT_AS_IT_IS), status)
