@@ -251,43 +251,74 @@ class Reaper:
 ALWAYS = 10_000
 
 
-def test_a_pass_that_fails_is_made_again_or_named(server: Server, tmp_path: Path) -> None:
-    """uWSGI is killed once under a profile, which is made again, and always under a count and an open load.
+@pytest.fixture(scope="module")
+def disturbed(server: Server, tmp_path_factory: pytest.TempPathFactory) -> results.Run:
+    """A run in which every kind of part fails or does not count.
 
-    The run comes to its end, and says which parts are missing and why, wherever it is read.
+    uWSGI is killed once under a profile, which is made again, and always under a count, a replicate and an open load;
+    the other open load has a generator that may use no CPU.
     """
     reaper = Reaper(
         {
             "naive: count of 2 requests": ALWAYS,
+            "replicate 2 of 2: naive, tuned": ALWAYS,
             "tuned: profile of 4 requests": 1,
             "naive: open-loop load, 0.5 s": ALWAYS,
         }
     )
-    notes: list[str] = []
+    folder = tmp_path_factory.mktemp("runs") / "disturbed"
+    settings = replace(SMALL, load_rules=LoadRules(late_at_most=1.0, client_cpu_at_most=0))
 
     with reaper:
-        make(server, folder := tmp_path / "parts", reaper, PASSES, note=notes.append)
-    run = results.load(folder)
-    page, text = write_report(folder).read_text(), text_of(run)
+        make(server, folder, reaper, settings)
+    assert len(reaper.steps) >= settings.steps
+    return results.load(folder)
 
-    assert len(reaper.steps) == PASSES.steps
-    assert len(notes) == 5
+
+def test_parts_that_fail_are_made_again_or_named(disturbed: results.Run) -> None:
+    """The run comes to its end, and says which parts are missing and why, wherever it is read."""
+    run = disturbed
+    page, text = write_report(run.folder).read_text(), text_of(run)
+
     assert run.head.status == "complete"
     assert [(each.part, each.variant, each.made_again) for each in run.head.failed_parts] == [
         ("count", "naive", False),
+        ("comparison", "", False),
         ("profile", "tuned", True),
         ("open-loop load", "naive", False),
+        ("open-loop load", "tuned", False),
     ]
-    assert (set(run.closed), set(run.counted), set(run.open)) == ({"naive", "tuned"}, {"tuned"}, {"tuned"})
+    assert (set(run.closed), set(run.counted), set(run.open)) == ({"naive", "tuned"}, {"tuned"}, set())
     assert run.profile("tuned") is not None
     assert [each["reason"] for each in document_of(run)["failed_parts"]] == [
         each.reason for each in run.head.failed_parts
     ]
-    for said in (page, text, (folder / "summary.md").read_text()):
+    for said in (page, text, (run.folder / "summary.md").read_text()):
         assert "The count of naive failed: " in said
         assert "The open-loop load of naive failed: " in said
         assert "The profile of tuned failed: " not in said
     assert "The profile of tuned: " in page
+
+
+def test_an_open_load_that_does_not_count_is_a_note(disturbed: results.Run) -> None:
+    """Both attempts are kept beside, and the complete run says why there is none."""
+    run = disturbed
+
+    assert [each.variant for each in run.invalid] == ["tuned", "tuned"]
+    assert "The open-loop load of tuned failed: the load generator used" in write_report(run.folder).read_text()
+    assert {"tuned-open", "tuned-open-failed"} <= {file.part for file in run.telemetry.files}
+
+
+def test_a_comparison_without_replicates_is_named(disturbed: results.Run) -> None:
+    """Three replicates in a row that do not count end it, as in `compare`; what comes after it is made all the same."""
+    run = disturbed
+    [failed] = (each for each in run.head.failed_parts if each.part == "comparison")
+
+    lost = [block.replicate for block in run.blocks if block.invalid]
+    assert lost[-3:] == [lost[-3], lost[-3] + 1, lost[-3] + 2]
+    assert failed.reason.startswith("1 of 2 replicates count: 3 in a row do not, the last because ")
+    assert "The comparison failed: 1 of 2 replicates count" in text_of(run)
+    assert "The comparison failed: 1 of 2 replicates count" in write_report(run.folder).read_text()
 
 
 @pytest.mark.usefixtures("in_foreground")
@@ -306,54 +337,6 @@ def test_an_interrupt_in_the_second_attempt(server: Server, tmp_path: Path) -> N
     assert [(each.part, each.variant, each.made_again) for each in run.head.failed_parts] == [("count", "naive", False)]
     assert "The count of naive failed: " in write_report(folder).read_text()
     assert [each for each in psutil.Process().children(recursive=True) if each.name() == "uwsgi"] == []
-
-
-def test_an_open_load_that_does_not_count_is_a_note(server: Server, tmp_path: Path) -> None:
-    """A generator that may use no CPU: both attempts are kept beside, and the complete run says why there is none."""
-    busy = replace(PASSES, load_rules=LoadRules(late_at_most=1.0, client_cpu_at_most=0), telemetry=True)
-
-    make(server, folder := tmp_path / "busy", settings=busy)
-    run = results.load(folder)
-
-    assert run.head.status == "complete"
-    assert [each.variant for each in run.invalid] == ["naive", "naive", "tuned", "tuned"]
-    assert run.open == {}
-    assert [(each.part, each.variant) for each in run.head.failed_parts] == [
-        ("open-loop load", "naive"),
-        ("open-loop load", "tuned"),
-    ]
-    assert "The open-loop load of tuned failed: the load generator used" in write_report(folder).read_text()
-    parts = {file.part for file in run.telemetry.files}
-    assert {"naive-open", "naive-open-failed", "tuned-open", "tuned-open-failed"} <= parts
-
-
-def test_a_comparison_without_replicates_is_named(server: Server, tmp_path: Path) -> None:
-    """Three replicates in a row that do not count end it, as in `compare`; what comes after it is made all the same."""
-    with Reaper({"replicate 2 of 2: naive, tuned": ALWAYS}) as reaper:
-        make(server, folder := tmp_path / "alone", reaper)
-    run = results.load(folder)
-    (failed,) = run.head.failed_parts
-
-    assert run.head.status == "complete"
-    lost = [block.replicate for block in run.blocks if block.invalid]
-    assert lost[-3:] == [lost[-3], lost[-3] + 1, lost[-3] + 2]
-    assert (failed.part, failed.variant) == ("comparison", "")
-    assert failed.reason.startswith("1 of 2 replicates count: 3 in a row do not, the last because ")
-    assert set(run.open) == {"naive", "tuned"}
-    assert "The comparison failed: 1 of 2 replicates count" in text_of(run)
-    assert "The comparison failed: 1 of 2 replicates count" in write_report(folder).read_text()
-
-
-def test_a_replicate_that_does_not_count_has_another_in_its_place(server: Server, tmp_path: Path) -> None:
-    """A server that dies in the first replicate costs that one; two count in the end, and nothing is missing."""
-    with Reaper({"replicate 1 of 2: naive, tuned": 1}) as reaper:
-        make(server, tmp_path / "again", reaper)
-    run = results.load(tmp_path / "again")
-    lost = {block.replicate for block in run.blocks if block.invalid}
-
-    assert 0 in lost
-    assert len({block.replicate for block in run.blocks} - lost) == 2
-    assert run.head.failed_parts == []
 
 
 def test_a_death_in_a_timed_pass_ends_the_run(server: Server, tmp_path: Path) -> None:
