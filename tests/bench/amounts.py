@@ -25,6 +25,8 @@ class Amounts:
     """Loader and trees."""
     blocks: int
     """Of statements under each profiler, in a repeat."""
+    recorded_runs: int
+    """Of a program in each recording with a flame graph."""
     statements: int
     """That an application is profiled for, while its memory is watched."""
     soaked: int
@@ -64,6 +66,7 @@ FULL = Amounts(
     simulated=2000,
     seeded=(("copy", 1000), ("copy", 10_000), ("copy", 100_000), ("sql", 1000), ("http", 30)),
     blocks=40,
+    recorded_runs=3,
     statements=1_000_000,
     soaked=6_048_000,
     samples=1_000_000,
@@ -90,6 +93,7 @@ SMOKE = Amounts(
     simulated=10,
     seeded=(("copy", 2), ("sql", 2), ("http", 1)),
     blocks=2,
+    recorded_runs=1,
     statements=2000,
     soaked=8000,
     samples=10_000,

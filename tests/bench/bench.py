@@ -202,10 +202,10 @@ def bench_flame(arguments: argparse.Namespace) -> None:
     with open_server() as server:
         url = server.create_database("bench_flame")
         seed(topology, url)
-        rounds = arguments.repeats
+        rounds, runs = arguments.repeats, arguments.recorded_runs
         document = {**_beside("raw_file").measured_here(url), "n": rounds, "trees": topology.trees}
         for name in _beside("flame_agreement").PROGRAMS:
-            programs[name] = printed_by("flame_agreement.py", name, str(rounds), url, topology.request)
+            programs[name] = printed_by("flame_agreement.py", name, str(rounds), str(runs), url, topology.request)
             cpu = {mode: statistics.median(taken) for mode, taken in programs[name]["cpu_s"].items()}
             say(name, *(f"{mode} {units.duration(taken)}" for mode, taken in cpu.items() if mode))
     _beside("raw_file").write_raw(arguments.out / "flame-graphs.json", {**document, "programs": programs})

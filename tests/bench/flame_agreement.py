@@ -1,11 +1,12 @@
 """Whether flame graphs of the modes agree on a program: the shares of its ten largest frames, by turns; prints JSON.
 
-    python flame_agreement.py PROGRAM ROUNDS [DATABASE_URL REQUEST]
+    python flame_agreement.py PROGRAM ROUNDS RUNS [DATABASE_URL REQUEST]
 
 A round runs the program once in each mode, in a random order: without a flame graph (""), sampled, flame, and external
-if py-spy may sample. DATABASE_URL and REQUEST are those of "reference". In the result, `cpu_s` has the CPU seconds of
-each run by mode, `samples` the samples of Python's time, and `shares` the share that each of the ten largest functions
-has of each run, by mode. A function's time is that of all stacks it is in; those in nearly all stacks are left out.
+if py-spy may sample. A recording runs the program RUNS times, so that there are enough samples. DATABASE_URL and
+REQUEST are those of "reference". In the result, `cpu_s` has the CPU seconds of each run by mode, `samples` the samples
+of Python's time, and `shares` the share that each of the ten largest functions has of each run, by mode. A function's
+time is that of all stacks it is in; those in nearly all stacks are left out.
 """
 
 import asyncio
@@ -31,8 +32,6 @@ from placebench.profiler.model.session import FlameSession
 
 FRAMES = 10
 MAX_SHARE = 0.97
-RUNS = 3
-"""How often a recording runs the program, so that there are enough samples."""
 _FOLDERS = re.compile(r"^.*/(?:site-packages|lib/python3\.\d+|tests/bench|placebench(?=/placebench))/")
 WORDS = [
     "each",
@@ -310,8 +309,8 @@ def reference() -> Callable[[], object]:
     from placebench.compare.what.http_request import HEADERS
     from placebench.lab.reference.api.pipeline import make_app
 
-    client = Client(make_app(create_engine(sys.argv[3]), "tuned"))
-    return lambda: [client.get(sys.argv[4], headers=HEADERS).get_data() for _ in range(4)]
+    client = Client(make_app(create_engine(sys.argv[4]), "tuned"))
+    return lambda: [client.get(sys.argv[5], headers=HEADERS).get_data() for _ in range(4)]
 
 
 PROGRAMS: dict[str, Callable[[], Callable[[], object]]] = {
@@ -328,7 +327,7 @@ PROGRAMS: dict[str, Callable[[], Callable[[], object]]] = {
 }
 
 
-def main(name: str, rounds: int) -> None:
+def main(name: str, rounds: int, runs: int) -> None:
     """Measure, and print the shares."""
     profiler = SqlProfiler()
     run = PROGRAMS[name]()
@@ -341,7 +340,7 @@ def main(name: str, rounds: int) -> None:
             gc.collect()
             began = time.process_time()
             with profiler.record(name, mode) if mode else nullcontext() as recording:
-                for _ in range(RUNS):
+                for _ in range(runs):
                     run()
             cpu_s[mode].append(time.process_time() - began)
             if recording is not None:
@@ -388,4 +387,4 @@ def shares_of(session: FlameSession) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
