@@ -1,10 +1,12 @@
 """Build the documentation: `tox -e docs`, or `python docs/build.py`; the site is build/docs/site.
 
-Copies the pages to build/docs, adds the help of every command, the live pages of the gallery and the changelog, runs
-Zensical in strict mode, and refuses a site that links to a missing file or requests anything from another host.
+Copies the pages to build/docs, adds the help of every command, what the tests of the contract hold, the live pages of
+the gallery and the changelog, runs Zensical in strict mode, and refuses a site that links to a missing file or requests
+anything from another host.
 """
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -37,6 +39,8 @@ def main() -> None:
     shutil.copy(TOP / "CHANGELOG.md", PAGES / "changelog.md")
     page = PAGES / "reference" / "command-line.md"
     page.write_text(page.read_text().replace("<!-- command-line -->", command_line()))
+    page = PAGES / "reference" / "stability.md"
+    page.write_text(page.read_text().replace("<!-- promises -->", promised()))
     for each in PAGES.rglob("*.md"):
         each.write_text(outside_links_as_code(each))
     write_gallery(PAGES / "gallery")
@@ -55,6 +59,17 @@ def command_line() -> str:
     return "\n\n".join(
         f"## `{each.prog}`\n\n```text\n{each.format_help().rstrip()}\n```" for each in commands(parser())
     )
+
+
+def promised() -> str:
+    """What tests/contract holds, as the rows of a table in Markdown: how many of each part, and their names."""
+    promises = json.loads((TOP / "tests" / "contract" / "files" / "promises.json").read_text(encoding="utf-8"))
+    rows = ["| Part | Number | Names |", "| --- | --- | --- |"]
+    for part, names in promises.items():
+        shown = [f"{name} {names[name]}" for name in names] if part == "formats" else [str(name) for name in names]
+        last = [name.removeprefix("placebench.profiler.") if part == "api" else name for name in shown]
+        rows.append(f"| {part} | {len(names)} | {', '.join(f'`{name}`' for name in last)} |")
+    return "\n".join(rows)
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
