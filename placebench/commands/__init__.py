@@ -77,6 +77,10 @@ OWN: Mapping[str, Entry] = {
         "a command with each combination of some values: overhead over a control, per run and result",
         "placebench.commands.study",
     ),
+    "study network": Entry(
+        "an application or a command behind links: time, round trips, bytes and CPU by latency",
+        "placebench.commands.study_network",
+    ),
     "study workers": Entry(
         "threads, processes or an event loop for a function or command: time, CPU and memory",
         "placebench.commands.study",

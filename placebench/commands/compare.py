@@ -82,19 +82,7 @@ def _configure(parser: ArgumentParser) -> None:
         metavar="PATH",
         help="Python of the environment that the application is in, for tables that name none (default: this one)",
     )
-    parser.add_argument(
-        "--setup",
-        type=options.text,
-        metavar="COMMAND",
-        help="shell command that fills the database at $DATABASE_URL, which is then copied for each variant "
-        "(default: the plan's)",
-    )
-    parser.add_argument(
-        "--template-db",
-        type=options.text,
-        metavar="URL",
-        help="database, PostgreSQL or SQLite, that is copied for each variant and stays as it is (default: the plan's)",
-    )
+    options.add_data_of_own(parser)
     parser.add_argument(
         "--database",
         choices=("postgresql", "mariadb", "sqlite", "none"),

@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
 from placebench import limits, units
 from placebench.commands import Command, options
@@ -22,12 +21,12 @@ from placebench.gates import SECONDS
 from placebench.masking import mask
 from placebench.paths import check_writable
 from placebench.runtime.foreground import foreground
+from placebench.study.link_target import LinkTarget
 
 if TYPE_CHECKING:
     from placebench.runtime.network.link import Link
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s)")
-_PORTS = {"postgresql": 5432, "postgres": 5432, "mysql": 3306, "mariadb": 3306, "redis": 6379, "http": 80, "https": 443}
 _VARIABLE = "PLACEBENCH_LINK"
 
 
@@ -35,7 +34,8 @@ _VARIABLE = "PLACEBENCH_LINK"
 class LinkOptions:
     """The options of `placebench link`.
 
-    latency: round-trip time in seconds. bandwidth: Mbit/s in each direction. words: the command and its arguments.
+    latency: round-trip time in seconds. bandwidth: Mbit/s in each direction. loss: in percent. words: the command and
+    its arguments.
     """
 
     output: options.OutputOptions
@@ -43,6 +43,7 @@ class LinkOptions:
     words: tuple[str, ...]
     latency: float
     bandwidth: float | None
+    loss: float
     proxies: int
     port: int
     out: Path | None
@@ -102,6 +103,7 @@ def _configure(parser: ArgumentParser) -> None:
         metavar="MBIT",
         help="Mbit/s in each direction (default: no limit)",
     )
+    options.add_loss(parser)
     parser.add_argument(
         "--proxies",
         type=options.whole(1, limits.PROXIES),
@@ -126,7 +128,7 @@ def _run(given: LinkOptions) -> int:
 
     if given.target is None:
         raise UsageError("the following arguments are required: TARGET, as 127.0.0.1:5432")
-    host, port = _address(given.target)
+    target = LinkTarget.parse(given.target)
     program = shutil.which(given.words[0]) if given.words else None
     if given.words and program is None:
         raise CommandNotFoundError(
@@ -134,16 +136,17 @@ def _run(given: LinkOptions) -> int:
         )
     if given.out is not None:
         check_writable(given.out)
-    profile = LinkProfile(given.latency, None if given.bandwidth is None else given.bandwidth * 1e6 / 8)
+    profile = LinkProfile(
+        given.latency, None if given.bandwidth is None else given.bandwidth * 1e6 / 8, given.loss / 100
+    )
     with (
         nullcontext() if program is None else foreground() as run,
-        open_link(host, port, proxies=given.proxies, listen=given.port) as link,
+        open_link(target.host, target.port, proxies=given.proxies, listen=given.port) as link,
     ):
         link.set_profile(profile)
         address = f"127.0.0.1:{link.port}"
-        url = _through(given.target, address)
         stopped = stop_event() if run is None else None  # before anybody knows that the link is there
-        say(f"{mask(url)} leads to {host}:{port}")
+        say(f"{mask(target.through(address))} leads to {target.address}")
         token = secrets.token_hex(8)  # by which the guard knows the command's processes, should we be killed
         code, cpu_before, began = 0, os.times(), time.perf_counter()
         if stopped is not None:
@@ -151,8 +154,8 @@ def _run(given: LinkOptions) -> int:
         elif run is not None and program is not None:
             code = run(
                 program,
-                [_filled_in(word, address, url) for word in given.words[1:]],
-                {**os.environ, _VARIABLE: f"{address} {token}"},
+                target.fill(given.words[1:], address),
+                {**os.environ, **target.variables(os.environ, address), _VARIABLE: f"{address} {token}"},
                 mark=f"{_VARIABLE}={address} {token}",
                 stdout_to_stderr=given.output.json,
             )
@@ -162,38 +165,11 @@ def _run(given: LinkOptions) -> int:
         figures = _figures(link, given, elapsed_s, None if program is None else cpu_s)
         trace = link.trace()
     if given.out is not None:
-        _write_page(given.out, f"{' '.join(given.words) or 'link'} → {host}:{port}", figures, trace)
+        _write_page(given.out, f"{' '.join(given.words) or 'link'} → {target.address}", figures, trace)
     emit(given.output, text=lambda: _text(figures), document=lambda: {**figures, "trace": trace}, page=given.out)
     if -code in ENDING:
         raise ProgramInterrupted(-code)
     return 128 - code if code < 0 else code
-
-
-def _address(target: str) -> tuple[str, int]:
-    """Return host and port of HOST:PORT or a URL; raise UsageError for anything else."""
-    try:
-        parts = urlsplit(target if "://" in target else f"//{target}")
-        port = parts.port or _PORTS.get(parts.scheme.partition("+")[0])
-        if parts.hostname and port:
-            return parts.hostname, port
-    except ValueError:
-        pass
-    raise UsageError(f"{mask(target)!r}: expected HOST:PORT, or the URL of a database or service")
-
-
-def _through(target: str, address: str) -> str:
-    """Return *target* with the link's address in place of its own."""
-    if "://" not in target:
-        return address
-    parts = urlsplit(target)
-    user, at, _ = parts.netloc.rpartition("@")
-    return parts._replace(netloc=f"{user}{at}{address}").geturl()
-
-
-def _filled_in(word: str, address: str, url: str) -> str:
-    for name, value in (("{address}", address), ("{port}", address.rpartition(":")[2]), ("{url}", url)):
-        word = word.replace(name, value)
-    return word
 
 
 def _figures(link: "Link", given: LinkOptions, elapsed_s: float, cpu_s: float | None) -> dict[str, Any]:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _Options = TypeVar("_Options")
 _Dataclass = TypeVar("_Dataclass", bound="DataclassInstance")
 TOPOLOGY, SEED = "nested-perfload", 1
+STUDY_REPLICATES = 6
+"""The least that give an interval of 95 %."""
 DATABASE_VARIABLE = "PLACEBENCH_DATABASE_URL"
 _MAX_SHOWN = 60
 MAY_BE_FILE = {"may_be_file": True}
@@ -373,6 +375,35 @@ def add_rounds(parser: ArgumentParser, default: int | str) -> None:
         type=whole(1, limits.ROUNDS),
         metavar="N",
         help=f"number of rounds in a replicate (default: {default})",
+    )
+
+
+def add_data_of_own(parser: ArgumentParser) -> None:
+    """Add --setup and --template-db, the user's own data that is copied."""
+    parser.add_argument(
+        "--setup",
+        type=text,
+        metavar="COMMAND",
+        help="shell command that fills the database at $DATABASE_URL, which is then copied for each variant "
+        "(default: the plan's)",
+    )
+    parser.add_argument(
+        "--template-db",
+        type=text,
+        metavar="URL",
+        help="database, PostgreSQL or SQLite, that is copied for each variant and stays as it is (default: the plan's)",
+    )
+
+
+def add_loss(parser: ArgumentParser) -> None:
+    """Add --loss, the share of packets that an emulated link loses."""
+    parser.add_argument(
+        "--loss",
+        type=number(0, 50),
+        default=0.0,
+        metavar="PERCENT",
+        help="share of the packets that are lost; each arrives, with what follows it, 200 ms and a latency later "
+        "(default: 0)",
     )
 
 

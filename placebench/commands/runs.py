@@ -75,7 +75,6 @@ def compare_plan(
     from placebench.compare.keep.control import NO_CONTROL, Control
     from placebench.compare.published_plan import plan_document
     from placebench.compare.what.variants import read_variants
-    from placebench.compare.what.workload import ServiceApi, read_workload
 
     emit = emit or partial(emit_report, given.output)
     named = given.control or plan.control
@@ -92,17 +91,7 @@ def compare_plan(
     if given.python:
         plan = _with_python(plan, given.python)
     variants = read_variants(plan.variants, plan.tables, python=given.placement_python)
-    data, request = _data(given.data, plan, variants)
-    workload = read_workload(
-        plan.workload,
-        source=plan.source,
-        folder=plan.folder,
-        seed=data.seed,
-        requests=requests,
-        login=login,
-        api=next((each.api for each in variants if each.data_kind), ServiceApi()),
-        default=request if any(each.data_kind for each in variants) else None,
-    )
+    data, workload = plan_data(given.data, plan, variants, requests, login)
     variants = tuple(replace(each, postgres={**each.postgres, **postgres}) for each in variants)
     settings = _settings(given, plan, variants, workload)
     if default_control and not named and settings.replicates and not variants[0].command:
@@ -257,6 +246,30 @@ def _work_there(work: Callable[[_Options], object], given: _Options, folder: Pat
     set_verbosity(quiet=given.output.quiet, verbose=given.output.verbose)
     with interrupted_once(), Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         work(replace(given, run=replace(given.run, out=folder)))
+
+
+def plan_data(
+    given: options.PlanDataOptions,
+    plan: "Experiment",
+    variants: "Sequence[Variant]",
+    requests: "Sequence[Request]",
+    login: "Sequence[Request]",
+) -> "tuple[DataSetup, Workload]":
+    """Return the data of a plan, and the requests to its variants; the options and requests given override the plan."""
+    from placebench.compare.what.workload import ServiceApi, read_workload
+
+    data, request = _data(given, plan, variants)
+    workload = read_workload(
+        plan.workload,
+        source=plan.source,
+        folder=plan.folder,
+        seed=data.seed,
+        requests=requests,
+        login=login,
+        api=next((each.api for each in variants if each.data_kind), ServiceApi()),
+        default=request if any(each.data_kind for each in variants) else None,
+    )
+    return data, workload
 
 
 def _data(given: options.PlanDataOptions, plan: "Experiment", variants: "Sequence[Variant]") -> "tuple[DataSetup, str]":

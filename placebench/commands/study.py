@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from placebench.study.matrix import CommandMatrix
     from placebench.study.workers import OwnWorkersStudy
 
-_REPLICATES: Final = 6
 _JOBS, _QUICK_JOBS = 40, 10
 _MAX_WORKERS, _MAX_JOBS = 64, 60_000
 _TIMEOUT_S: Final = 60.0
 _WAYS: Final = ("threads", "forks", "spawned", "loop", "free-threaded")
-_AXIS = re.compile(r"[A-Za-z_][\w-]*")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -159,7 +157,7 @@ def _add_measurement(parser: ArgumentParser, *, quick: str) -> None:
         metavar="S",
         help=f"seconds after which a measurement is given up (default: {_TIMEOUT_S:g})",
     )
-    options.add_replicates(parser, _REPLICATES, at_least=1)
+    options.add_replicates(parser, options.STUDY_REPLICATES, at_least=1)
     options.add_preset(parser, quick=quick, default="all")
     options.add_seed(parser, "seed of the order of the measurements")
     options.add_out(parser, "folder of the run (default: a new one in profiles/)")
@@ -169,18 +167,11 @@ def _add_measurement(parser: ArgumentParser, *, quick: str) -> None:
 
 def _run_matrix(given: StudyMatrixOptions) -> int:
     """Measure the command with each combination; those at which it fails are named."""
+    from placebench.study.axes import read_axes
     from placebench.study.matrix import CommandMatrix
     from placebench.study.workers import Work
 
-    axes: dict[str, tuple[str, ...]] = {}
-    for text in given.axis:
-        name, _, values = text.partition("=")
-        found = tuple(values.split(","))
-        if not _AXIS.fullmatch(name) or name in axes or not all(found) or len(set(found)) < len(found):
-            raise UsageError(f"--axis {text!r}: expected NAME=V,V with different names and values, as plugin=off,on")
-        if not any(f"{{{name}}}" in word for word in given.work):
-            raise UsageError(f"--axis {name}: the command has no {{{name}}}, which the values are to replace")
-        axes[name] = found
+    axes = read_axes(given.axis, given.work)
     control = {}
     for text in given.control or (f"{next(iter(axes))}={next(iter(axes.values()))[0]}",):
         name, _, value = text.partition("=")
@@ -257,7 +248,7 @@ def _measure(given: "StudyWorkersOptions | StudyMatrixOptions", study: "OwnWorke
     from placebench.study.workers import OwnWorkersSession
 
     with tempfile.TemporaryDirectory(prefix="placebench-") as scratch:
-        spec = study.spec(repeats=given.replicates or _REPLICATES, folder=Path(scratch))
+        spec = study.spec(repeats=given.replicates or options.STUDY_REPLICATES, folder=Path(scratch))
     for reason in dict.fromkeys(reason for _, reason in spec.impossible):
         points = (point for point, why in spec.impossible if why == reason)
         say(f"not measured: {', '.join(' '.join(map(str, point.values())) for point in points)}: {reason}")

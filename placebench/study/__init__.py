@@ -5,6 +5,7 @@ from typing import Final
 
 KINDS: Final[Mapping[str, str]] = {
     "study-matrix": f"{__name__}.matrix:KIND",
+    "study-network": f"{__name__}.network:KIND",
     "study-workers": f"{__name__}.workers:KIND",
 }
 """The kind of run of each command `placebench study …` as "module:attribute", for the registry `placebench.runs`."""

@@ -4,7 +4,6 @@ The main class is `CommandMatrix`, the study of `placebench study matrix`. A mea
 command, one after another, by the program that does the jobs of `placebench.study.workers`.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from placebench.report.study_report import (
 )
 from placebench.results import Run
 from placebench.stats import median_interval
+from placebench.study.axes import fill_words
 from placebench.study.overheads import paired_overhead
 from placebench.study.session import Measure, Point, StudySpec, study_kind
 from placebench.study.workers import OwnWorkersStudy, Work, why_impossible
@@ -66,10 +66,8 @@ class CommandMatrix:
         return tuple(found)
 
     def work_of(self, point: Point) -> Work:
-        """Return the work of a combination; braces in a value are not replaced in turn."""
-        names = re.compile("|".join(re.escape(f"{{{axis}}}") for axis in point))
-        words = tuple(names.sub(lambda found: str(point[found[0][1:-1]]), word) for word in self.work.command)
-        return replace(self.work, command=words)
+        """Return the work of a combination."""
+        return replace(self.work, command=fill_words(self.work.command, point))
 
     def spec(self, *, repeats: int, folder: Path) -> StudySpec[Path]:
         """Return the spec of the study, after one run of the command for each combination.

@@ -64,6 +64,11 @@ POINTS: Mapping[str, Sequence[dict[str, Any]]] = {
         for processes, threads in ((1, 4), (4, 1))
     ],
     "scaleout": [{"hosts": hosts, "replicas": 1} for hosts in (1, 2)],
+    "study-network": [
+        {"variant": variant, "link": link, "latency_ms": ms}
+        for variant in ("insert", "pipeline")
+        for link, ms in (("0", 0.0), ("20+30", 50.0))
+    ],
     "study-matrix": [{"plugin": plugin} for plugin in ("off", "on")],
     "study-workers": [{"way": way, "workers": workers} for way in ("threads", "forks") for workers in (1, 2)],
 }
@@ -92,6 +97,15 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
     },
     "workers": {"requests": {"query": 40, "state": 40}, "users": 4, "variant": "tuned"},
     "scaleout": {"requests": 100, "users": 8, "variant": "dedup", "processes": 1, "cpus_per_host": 0},
+    "study-network": {
+        "between": "command",
+        "target": "127.0.0.1:5432",
+        "bytes_per_s": None,
+        "loss": 0.0,
+        "operations": 1,
+        "clients": 1,
+        "prepare": "",
+    },
     "study-matrix": {"control": {"plugin": "off"}, "jobs": 40, "count": "$.orders[*]"},
     "study-workers": {"jobs": 40, "count": "$.orders[*]", "coroutine": "", "pythons": {"python": "/usr/bin/python3"}},
 }
@@ -156,6 +170,18 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "in_transit_s": 0.1,
         "proxy_cpu_s": 0.001,
         "body_bytes": 5000,
+        "trace": {"bin_s": 0.001, "sent": [100, 0, 100], "received": [0, 1000]},
+    },
+    "study-network": {
+        "elapsed_s": 0.5,
+        "cpu_s": 0.4,
+        "starved_s": 0.0,
+        "round_trips": 20,
+        "connections": 1,
+        "bytes_sent": 2000,
+        "bytes_received": 20_000,
+        "in_transit_s": 0.1,
+        "proxy_cpu_s": 0.001,
         "trace": {"bin_s": 0.001, "sent": [100, 0, 100], "received": [0, 1000]},
     },
     "matrix": {"duration_s": 1.0, "cpu_s": 0.5, "client_cpu_s": 0.1, "body_bytes": 1000, "results": 100},

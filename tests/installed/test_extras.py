@@ -113,6 +113,7 @@ BENCH = (
     Call("history backfill HEAD~1..HEAD", "a history needs the application", exit_code=2),
     *(Call(f"history {words}", "begins one", exit_code=2) for words in ("show", "check", "bless 1 --reason x")),
     Call("study matrix --axis what=1,2 --jobs 2 -n 1 -- echo {{what}}", "× control"),
+    measures("study network --latency-ms 0 -n 1 --setup true --server {server} -- psql -c 'SELECT 1'"),
     measures("study workers os:getpid --ways threads --workers 1 --jobs 2 -n 1"),
     Call("telemetry show telemetry", "1 request,"),
     Call("db clean --server {server}", "scratch databases"),

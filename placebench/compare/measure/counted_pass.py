@@ -231,7 +231,7 @@ def count_on_the_wire(
     server_log = log / f"server-{name}.log"
     workload, folder = prepared.workload_of(name), responses_folder(prepared.folder)
     with (
-        _failures_with_log(name, server_log),
+        failures_with_log(name, server_log),
         prepared.client() as client,
         _open_counters(database_url, read, log) as counters,
         _watch_file(database_url) as is_opened,
@@ -261,10 +261,7 @@ def count_on_the_wire(
             note(f"{name} redirects every request, which is what is measured: if it is to a login, give one (--login)")
         traffic = counters.traffic()
         if variant.uses_database and not is_opened() and not (traffic and traffic.bytes_sent):
-            raise NoTrafficError(
-                f"{name} never connected to the database that it was given: let it read DATABASE_URL, name its "
-                'variable with env = { NAME = "{database_url}" }, or say database = "none"'
-            )
+            raise no_traffic(name)
     made = replace(_wire_pass(name, counted), by_statement=by_statement, table_statements=later, first_statements=kept)
     made.save(prepared.folder / f"wire-{name}.json")
     return made
@@ -283,8 +280,16 @@ def _wire_pass(variant: str, counted: Sequence[_Request]) -> WirePass:
     )
 
 
+def no_traffic(name: str) -> NoTrafficError:
+    """Return the error for a variant that does not use the database of its copy of the data."""
+    return NoTrafficError(
+        f"{name} never connected to the database that it was given: let it read DATABASE_URL, name its "
+        'variable with env = { NAME = "{database_url}" }, or say database = "none"'
+    )
+
+
 @contextmanager
-def _failures_with_log(name: str, log: Path) -> Iterator[None]:
+def failures_with_log(name: str, log: Path) -> Iterator[None]:
     """Add the variant's name, the first exception in its log, and the log's path to the failure of a request."""
     try:
         yield

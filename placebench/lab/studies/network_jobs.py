@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException, parse_headers
 from importlib.util import find_spec
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, LiteralString, TypeVar
+from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeVar
 from urllib.parse import urlsplit
 
 from sqlalchemy import make_url
@@ -32,12 +32,11 @@ from placebench.compare.what.variants import Variant, read_variant
 from placebench.errors import GateFailedError, LoadError, MissingExtraError
 from placebench.lab.inventory.topology import Topology
 from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec
-from placebench.meters.meters import backend_cpu_between, read_backends
-from placebench.meters.processes import cpu_between, read_cpu_by_pid, read_cpu_wait_s
 from placebench.runtime.application_servers import serve
 from placebench.runtime.network.delay_queue import LinkProfile
 from placebench.runtime.network.link import Link, open_database_link, open_service_link
 from placebench.runtime.running_server import RunningServer, ServerSpec
+from placebench.study.network import Between, Sent, measure_job, serve_behind_link
 
 if TYPE_CHECKING:
     import psycopg
@@ -46,8 +45,6 @@ TINY_OPERATIONS: Final = 1000
 _WAITING: Final = "placebench.lab.reference.waiting:application"
 _HASH_SEED = 1
 _WARM_UP_ROUNDS = 2
-
-_Between = Literal["database", "client"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ class NetworkStudy:
     """The kind of job: the request once (query), GET /resource_providers/UUID several times in sequence (tiny), or the
     request once, after 250 ms of pg_sleep() in the database (waits)."""
     operations: int = 1
-    between: _Between = "database"
+    between: Between = "database"
     bytes_per_s: float | None = None
     proxies: int = 1
     compress: bool = False
@@ -122,48 +119,6 @@ def small_reads(topology: Topology, operations: int) -> list[str]:
     return [f"/resource_providers/{roots[number % len(roots)]}" for number in range(operations)]
 
 
-@dataclass(frozen=True)
-class Sent:
-    """The duration, CPU and bytes of one or more requests, as seen by the client."""
-
-    elapsed_s: float
-    cpu_s: float
-    packed_bytes: int
-
-
-def measure_job(
-    link: Link,
-    profile: LinkProfile,
-    database_url: str,
-    workers: Callable[[], Sequence[int]],
-    job: Callable[[], Sequence[Sent]],
-) -> dict[str, Any]:
-    """Run *job* over *link* with this profile; return the values of `NetworkStudy.spec`.
-
-    database_url: the database without the link. workers: returns the process ids of the service.
-    """
-    link.set_profile(profile)
-    worker_pids, backends_before = workers(), read_backends(database_url)
-    pids = [*worker_pids, *(backends_before.cpu_s if backends_before else ())]
-    before, cpu_before, starved_before_s = link.traffic(), read_cpu_by_pid(worker_pids), read_cpu_wait_s(pids)
-    link.trace()
-    sent = job()
-    worker_cpu_s = cpu_between(cpu_before, read_cpu_by_pid(worker_pids))
-    starved_s = read_cpu_wait_s(pids) - starved_before_s
-    backend_cpu_s = backend_cpu_between(backends_before, read_backends(database_url))
-    traffic, elapsed_s = link.traffic().since(before), sum(each.elapsed_s for each in sent)
-    return {
-        "elapsed_s": elapsed_s,
-        "cpu_s": None if backend_cpu_s is None else worker_cpu_s + backend_cpu_s,
-        "client_cpu_s": sum(each.cpu_s for each in sent),
-        "starved_s": starved_s,
-        **asdict(traffic),
-        "in_transit_s": min(traffic.in_transit_s, elapsed_s),
-        "body_bytes": sum(each.packed_bytes for each in sent),
-        "trace": link.trace(),
-    }
-
-
 class _Served:
     """One variant that is being served, with its emulated network."""
 
@@ -185,13 +140,8 @@ class _Served:
         """Serve the variant, warmed up, on its own copy of the data, with the emulated network on one side."""
         database_url = setup.data.copy(variant.name)
         log = setup.folder / "log" / f"network-{variant.name}.log"
-        with ExitStack() as stack:
-            if study.between == "database":
-                link = stack.enter_context(open_database_link(database_url, proxies=study.proxies, log=log))
-                server = stack.enter_context(serve(_spec(study, variant, link.url, setup.folder)))
-            else:
-                server = stack.enter_context(serve(_spec(study, variant, database_url, setup.folder)))
-                link = stack.enter_context(open_service_link(server.url, proxies=study.proxies, log=log))
+        spec_of = partial(_spec, study, variant, folder=setup.folder)
+        with serve_behind_link(spec_of, database_url, study.between, study.proxies, log) as (server, link):
             made = cls(variant, server, link, database_url, same)
             for _ in range(_WARM_UP_ROUNDS):  # compile and connect, and give the first responses
                 made._send_all(server.url, requests[:1], "identity", study.clients)
@@ -204,7 +154,7 @@ class _Served:
         profile = LinkProfile(point["latency_ms"] / 1e3, study.bytes_per_s)
         made = measure_job(
             self._link,
-            profile,
+            [profile] * self._link.proxies,
             self._database_url,
             self._server.metered_pids,
             lambda: [self._send_all(url, requests, encoding, study.clients)],
@@ -247,7 +197,7 @@ class _Served:
         return "its proxy runs"
 
 
-def _spec(study: NetworkStudy, variant: Variant, database_url: str, folder: Path) -> ServerSpec:
+def _spec(study: NetworkStudy, variant: Variant, database_url: str, *, folder: Path) -> ServerSpec:
     made = variant.spec(database_url, hash_seed=_HASH_SEED, log=folder / "log" / f"uwsgi-{variant.name}.log")
     environment = {**made.environment, "PLACEBENCH_COMPRESS": str(int(study.compress))}
     module = _WAITING if study.job == "waits" else made.module
@@ -360,7 +310,9 @@ def _over_http(study: ProtocolStudy, setup: StudySetup) -> Iterator[_MeasurePoin
         def measure(point: Point, profile: LinkProfile) -> Mapping[str, Any]:
             bodies: list[list[bytes]] = []
             read = partial(_bodies, link.url, requests, at_once[point["variant"]])
-            made = measure_job(link, profile, database_url, server.metered_pids, lambda: _timed(read, bodies))
+            made = measure_job(
+                link, [profile] * link.proxies, database_url, server.metered_pids, lambda: _timed(read, bodies)
+            )
             for request, body in zip(requests, bodies[0], strict=True):
                 same.check(point["variant"], request, body)
             return {**made, "body_bytes": sum(map(len, bodies[0]))}
@@ -484,7 +436,7 @@ def _over_sql(study: ProtocolStudy, setup: StudySetup) -> Iterator[_MeasurePoint
             results: list[object] = []
             work = getattr(sql, point["variant"].replace("-", "_"))
             try:
-                made = measure_job(link, profile, database_url, list, lambda: _timed(work, results))
+                made = measure_job(link, [profile] * link.proxies, database_url, list, lambda: _timed(work, results))
             except psycopg.Error as error:
                 raise LoadError(f"{point['variant']}: {' '.join(str(error).split())}") from error
             sql.check(point["variant"], results[0])

@@ -71,7 +71,12 @@ class Link:
 
         Raises LoadError if the link is dead.
         """
-        self._order({"profile": asdict(profile)})
+        self.set_profiles([profile] * self.proxies)
+
+    def set_profiles(self, profiles: Sequence[LinkProfile]) -> None:
+        """Apply a profile of its own to each proxy, nearest first, as `set_profile` does."""
+        for proxy, profile in zip(self._proxies, profiles, strict=True):
+            proxy.order({"profile": asdict(profile)})
 
     @property
     def port(self) -> int:

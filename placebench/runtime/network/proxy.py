@@ -18,6 +18,7 @@ with `listen=PORT` it listens at this port instead of a free one.
 import json
 import math
 import os
+import random
 import select
 import socket
 import sys
@@ -107,6 +108,7 @@ class Relay:
     def set_profile(self, profile: LinkProfile) -> None:
         """Apply *profile* to new data; data in transit keeps its delivery time."""
         self.profile = profile
+        self.chance = random.Random(profile.loss_seed)
         self.chunk_bytes = _CHUNK
         if profile.bytes_per_s is not None:  # small chunks, so that a link with little bandwidth passes bytes evenly
             self.chunk_bytes = max(_MIN_CHUNK, min(_CHUNK, round(profile.bytes_per_s / _CHUNKS_PER_S)))
@@ -301,7 +303,7 @@ class _Direction:
             self._write(now_s)
             self._rest = memoryview(bytes(self._rest))
             return
-        self.queue.put(bytes(self._relay.buffer[:count]), now_s, self._relay.profile)
+        self.queue.put(bytes(self._relay.buffer[:count]), now_s, self._relay.profile, self._relay.chance)
         self._exhausted = not count
         if self._exhausted or self.queue.held_bytes > _MAX_HELD:
             del self._relay.readers[self.source.fileno()]

@@ -48,6 +48,7 @@ NEEDED = {
     "report reproduce": (["no_such_result.json"], []),
     "telemetry show": (["no_such_folder"], []),
     "study matrix": (["no_such_program", "{size}"], ["--axis", "size=1,2"]),
+    "study network": (["no_such_program"], []),
     "study workers": (["no_such_module:function"], []),
     "lab study matrix": (["stack"], []),
 }
