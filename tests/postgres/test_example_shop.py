@@ -13,6 +13,8 @@ import pytest
 
 from placebench.runtime.postgres import Server
 
+# A whole tutorial, with a comparison of two commits.
+pytestmark = pytest.mark.timeout(300)
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHOP = EXAMPLES / "shop"
 PAGE = (SHOP / "README.md").read_text(encoding="utf-8")

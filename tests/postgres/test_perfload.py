@@ -27,6 +27,8 @@ from placebench.lab.perfload.run import PerfloadRun, PerfloadSettings
 from placebench.report import write_report
 from placebench.runtime.postgres import Server
 
+# Whole runs of some thirteen parts, each of which starts its servers.
+pytestmark = pytest.mark.timeout(300)
 SMALL = PerfloadSettings(
     variants=("naive", "tuned"),
     processes=1,

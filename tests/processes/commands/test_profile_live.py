@@ -17,6 +17,7 @@ import pytest
 
 from placebench.profiler import Recording, Statement
 
+pytestmark = pytest.mark.usefixtures("in_foreground")
 SERVER = """
 import sys
 from wsgiref.simple_server import make_server
