@@ -195,6 +195,24 @@ def bench_profiled(arguments: argparse.Namespace) -> None:
     _beside("raw_file").write_raw(arguments.out / "profiled.json", document)
 
 
+def bench_shares(arguments: argparse.Namespace) -> None:
+    """The share of a request's time that passes in the driver, by variant; a replicate is a process of each."""
+    topology = find_topology("nested-perfload", trees=arguments.trees, seed=1)
+    seconds: dict[str, list[dict[str, float]]] = {"naive": [], "tuned": [], "dedup": []}
+    with open_server() as server:
+        url = server.create_database("bench_shares")
+        seed(topology, url)
+        for replicate in range(arguments.repeats):
+            for variant in (*seconds,) if replicate % 2 else reversed(seconds):
+                seconds[variant].append(printed_by("sql_share.py", url, topology.request, variant, "5"))
+        document = {**_beside("raw_file").measured_here(url), "n": arguments.repeats, "trees": topology.trees}
+    _beside("raw_file").write_raw(arguments.out / "sql-share.json", {**document, "mode": "light", "seconds": seconds})
+    say(f"n = {arguments.repeats}, {topology.trees} trees", "share in the driver", "in compilation")
+    for variant, made in seconds.items():
+        shares = ([each[part] / each["elapsed_s"] for each in made] for part in ("driver_s", "compile_s"))
+        say(variant, *map(spread, shares))
+
+
 def bench_flame(arguments: argparse.Namespace) -> None:
     """Ten programs in each mode with a flame graph by turns: CPU, and the shares of the ten largest frames."""
     topology = find_topology("nested-perfload", trees=arguments.trees, seed=1)
@@ -285,6 +303,7 @@ SECTIONS: dict[str, Any] = {
     "profiler": bench_profiler,
     "profiled": bench_profiled,
     "flame": bench_flame,
+    "shares": bench_shares,
     "memory": bench_memory,
     "soak": bench_soak,
     "findings": lambda arguments: _beside("detectors").bench_findings(arguments, say, spread),

@@ -838,14 +838,28 @@ def losses() -> str:
         "overload: 200 users",
         "a pool of one connection per process",
         "`kill -9` of a worker, three times",
-        "`kill -9` of PostgreSQL after five seconds, restarted on its data a second later",
+        "`kill -9` of PostgreSQL half-way, restarted on its data a second later",
         "the same, with `synchronous_commit=off`",
     )
     rows = [
         (label, *(made[name] for name in ("sent", "acknowledged", "found")), lost(made), made["doubled"], doubt(made))
-        for label, made in zip(labels, raw("losses.json")["cases"].values(), strict=True)
+        for label, made in zip(labels, loss_cases(), strict=True)
     ]
     return table("| Fault | Sent | Acknowledged | Found | Lost | Doubled | In doubt, of which found |", rows)
+
+
+@figure
+def losses_load() -> str:
+    made = raw("losses.json")
+    return f"{made['time_s']:g} seconds, {units.numbered(made['n'], 'run')} per case"
+
+
+def loss_cases() -> list[dict[str, int]]:
+    """The counts of each case, over its runs."""
+    names = ("sent", "acknowledged", "found", "lost", "doubled", "in_doubt", "in_doubt_and_found")
+    cases = raw("losses.json")["cases"].values()
+    runs = [made if isinstance(made, list) else [made] for made in cases]
+    return [{name: sum(each[name] for each in made) for name in names} for made in runs]
 
 
 def lost(made: dict[str, Any]) -> str:
@@ -854,11 +868,12 @@ def lost(made: dict[str, Any]) -> str:
 
 @figure
 def losses_in_words() -> str:
-    *safe, unsafe = raw("losses.json")["cases"].values()
+    *safe, unsafe = loss_cases()
     acknowledged, gone = (sum(made[name] for made in safe) for name in ("acknowledged", "lost"))
     many = {5: "five"}[len(safe)]
     killed = f"{unsafe['lost']} of {unsafe['acknowledged']}"
-    return f"{gone or 'None'} of {acknowledged} in {many} cases of one run each; {killed}"
+    runs = units.numbered(raw("losses.json")["n"], "run").replace("1 run", "one run")
+    return f"{gone or 'None'} of {acknowledged} in {many} cases of {runs} each; {killed}"
 
 
 def _sum_of(counts: Sequence[int], all_: Sequence[int]) -> str:

@@ -2,7 +2,7 @@
 
     tox -e results                                  all of them, one after the other: some hours on a quiet machine
     tox -e results -- steps scale                   these
-    tox -e results -- --missing                     those without a file, or whose file names no commit of this history
+    tox -e results -- --missing                     those without a file, of an unknown commit, or of fewer than six
     tox -e results -- --list                        names, minutes, files and commands; --list --missing of these
     tox -e results -- --smoke                       the least of everything, into a temporary folder
 
@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+MIN_REPLICATES = 6
 TOP = Path(__file__).resolve().parents[2]
 RESULTS, RUNS = TOP / "docs" / "results", TOP / "build" / "results"
 PLACEMENT = TOP / ".tox" / "oracle" / "placement" / "bin" / "python"
@@ -67,10 +68,110 @@ class Recipe:
 
 
 _LEAST = "--trees 4 -n 1 --rounds 1"
+_LEAST_MATRIX = "--trees 4 -n 1"
+_LEAST_NETWORK = "--latency-ms 0,1 --trees 4 -n 1"
 _LEAST_SIZES = "--trees 4 --sizes 1x1 --requests 2 -n 1"
 PLANS = {"alternatives": 6, "cache-service": 2, "connections": 3, "drivers": 3, "indexes": 3, "postgres": 3}
 """Of docs/lab/plans: the rounds of a replicate. A raw file each."""
 RECIPES = (
+    Recipe("sql-share", ("sql-share.json",), section="shares --repeats 6", minutes=2),
+    Recipe(
+        "published",
+        ("published.json",),
+        run="lab study published -n 6",
+        smoke="--variants tuned --trees 4 -n 1",
+        placement=True,
+        minutes=34,
+    ),
+    Recipe(
+        "matrix-servers",
+        ("matrix-servers.json",),
+        run="lab study matrix docs/lab/matrices/servers.toml -n 6",
+        smoke=_LEAST_MATRIX,
+        minutes=5,
+    ),
+    Recipe(
+        "matrix-databases",
+        ("matrix-databases.json",),
+        run="lab study matrix docs/lab/matrices/databases.toml -n 6",
+        smoke=_LEAST_MATRIX,
+        minutes=5,
+    ),
+    *(
+        Recipe(
+            f"users-{users}",
+            (f"users-{users}.json",),
+            run=f"compare --plan docs/lab/settings/users.toml --users {users} -n 10 --rounds 1",
+            smoke="--trees 2 --users 2 -n 6",
+            minutes=minutes,
+        )
+        for users, minutes in ((25, 2), (100, 4), (200, 7))
+    ),
+    Recipe(
+        "matrix-sizes",
+        ("matrix-sizes.json",),
+        run="lab study matrix docs/lab/matrices/sizes.toml -n 6",
+        smoke=_LEAST_MATRIX,
+        minutes=3,
+    ),
+    Recipe(
+        "network-query",
+        ("network-query.json",),
+        run="lab study network --latency-ms 0,5,26,50,180,250,370 --trees 200 -n 6",
+        smoke=_LEAST_NETWORK,
+        minutes=4,
+    ),
+    Recipe(
+        "network-jump",
+        ("network-jump.json",),
+        run="lab study network --latency-ms 0,26,250,370 --proxies 2 --trees 200 -n 6",
+        smoke=_LEAST_NETWORK,
+        minutes=5,
+    ),
+    Recipe(
+        "network-tiny",
+        ("network-tiny.json",),
+        run="lab study network --job tiny --operations 100 --latency-ms 0,26 --trees 200 -n 6",
+        smoke=f"{_LEAST_NETWORK} --operations 2",
+        minutes=2,
+    ),
+    Recipe(
+        "network-writes",
+        ("network-writes.json",),
+        run="lab study network --job rows --operations 1000 --latency-ms 26 --trees 50 -n 6",
+        smoke=f"{_LEAST_NETWORK} --operations 2",
+        minutes=3,
+    ),
+    Recipe(
+        "network-mixed",
+        ("network-mixed.json",),
+        run="lab study network --job mixed --operations 10 --latency-ms 0,50,370 --trees 200 -n 6",
+        smoke=f"{_LEAST_NETWORK} --operations 5",
+        minutes=4,
+    ),
+    Recipe(
+        "asyncio",
+        ("asyncio.json",),
+        run="lab study workers --workloads compute,database,network,query --mixes 1x8,8x1,1x8@uvicorn,1x8@granian,"
+        "2x4@uvicorn --users 8 --requests 100 --trees 50 -n 6",
+        smoke="--mixes 1x1,1x2@uvicorn --requests 2 --users 2 --trees 4 -n 1",
+        minutes=6,
+    ),
+    Recipe("losses", ("losses.json", "losses.svg"), section="losses", minutes=7),
+    Recipe(
+        "matrix-pythons",
+        ("matrix-pythons.json",),
+        run="lab study matrix docs/lab/matrices/pythons-small.toml -n 8",
+        smoke=_LEAST_MATRIX,
+        minutes=9,
+    ),
+    Recipe(
+        "breakdown",
+        ("breakdown.json",),
+        run="lab study breakdown --trees 100 --time 1 -n 6",
+        smoke="--endpoints traits --trees 4 -n 1",
+        minutes=5,
+    ),
     Recipe("steps", ("steps.json",), run="lab steps --trees 1000 -n 12", smoke=_LEAST),
     Recipe(
         "leave-one-out",
@@ -101,14 +202,13 @@ RECIPES = (
         Recipe(
             name,
             (f"{name}.json",),
-            run=f"lab study saturation --variants {variants} --slo 'p90 <= 500ms' --trees 50 -n 5",
+            run=f"lab study saturation --variants {variants} --slo 'p90 <= 500ms' --trees 50 -n 6",
             smoke="--variants tuned --slo 'p50 <= 500ms' -n 1 --time 0.5",
             placement=variants.startswith("placement"),
         )
         for name, variants in (("saturation", "placement,tuned"), ("saturation-algorithms", "dedup,cached --time 3"))
     ),
     Recipe("findings", ("findings.json",), section="findings"),
-    Recipe("losses", ("losses.json", "losses.svg"), section="losses"),
     Recipe("scaleout", ("scaleout.json",), section="faults"),
     Recipe("scaleout-cost", ("scaleout-cost.json",), section="scaleout"),
     Recipe(
@@ -173,22 +273,9 @@ RECIPES = (
         placement=True,
     ),
     Recipe(
-        "asyncio",
-        ("asyncio.json",),
-        run="lab study workers --workloads compute,database,network,query --mixes 1x8,8x1,1x8@uvicorn,1x8@granian,"
-        "2x4@uvicorn --users 8 --requests 100 --trees 50 -n 5",
-        smoke="--mixes 1x1,1x2@uvicorn --requests 2 --users 2 --trees 4 -n 1",
-    ),
-    Recipe(
-        "breakdown",
-        ("breakdown.json",),
-        run="lab study breakdown --trees 100 --time 1 -n 6",
-        smoke="--endpoints traits --trees 4 -n 1",
-    ),
-    Recipe(
         "copy-on-write",
         ("copy-on-write.json",),
-        run="lab study workers --workloads state,state-frozen --mixes 1x1,1x2,1x4,2x1,2x2,4x1 --trees 50 -n 5",
+        run="lab study workers --workloads state,state-frozen --mixes 1x1,1x2,1x4,2x1,2x2,4x1 --trees 50 -n 6",
         smoke="--mixes 1x1 --requests 2 --trees 4 -n 1",
     ),
     *(
@@ -201,26 +288,17 @@ RECIPES = (
         for job in ("http", "rows", "walk")
     ),
     Recipe(
-        "network-query",
-        ("network-query.json",),
-        run="lab study network --latency-ms 0,5,50,180 --trees 200 -n 6",
-        smoke="--latency-ms 0,1 --trees 4 -n 1",
-    ),
-    Recipe(
         "network-clients",
         ("network-clients.json",),
         run="lab study network --between client --compress --clients 16 --bandwidth-mbit 10 --latency-ms 0,50 "
         "--variants tuned --trees 200 -n 6",
         smoke="--latency-ms 1 --clients 2 --trees 4 -n 1",
     ),
-    *(
-        Recipe(
-            f"matrix-{name}",
-            (f"matrix-{name}.json",),
-            run=f"lab study matrix docs/lab/matrices/{name}-small.toml -n 6",
-            smoke="--trees 4 -n 1",
-        )
-        for name in ("latency", "pythons")
+    Recipe(
+        "matrix-latency",
+        ("matrix-latency.json",),
+        run="lab study matrix docs/lab/matrices/latency-small.toml -n 6",
+        smoke=_LEAST_MATRIX,
     ),
     Recipe(
         "matrix-releases",
@@ -238,7 +316,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[*(each.name for each in RECIPES), []], metavar="NAME")
     parser.add_argument("--list", action="store_true", help="print names, files and commands, and end")
-    parser.add_argument("--missing", action="store_true", help="only what has no file, or one of an unknown commit")
+    parser.add_argument(
+        "--missing", action="store_true", help="what has no file, or one of too few replicates or an unknown commit"
+    )
     parser.add_argument("--smoke", action="store_true", help="the least of everything, into a temporary folder")
     parser.add_argument("--placement-python", type=Path, default=PLACEMENT, metavar="PATH", help="of `tox -e oracle`")
     arguments = parser.parse_args()
@@ -268,7 +348,14 @@ def _minutes(recipe: Recipe) -> str:
 def is_missing(recipe: Recipe) -> bool:
     """Whether one of its files is not there, or names a commit that this history lacks."""
     files = [RESULTS / name for name in recipe.files]
-    return any(not each.is_file() or (each.suffix == ".json" and unknown_commits(each)) for each in files)
+    return any(not each.is_file() or (each.suffix == ".json" and is_outdated(each)) for each in files)
+
+
+def is_outdated(path: Path) -> bool:
+    """Whether a raw file names a commit that this history lacks, or has too few replicates for a 95 % interval."""
+    content = json.loads(path.read_text())
+    replicates = content.get("n") or content.get("settings", {}).get("repeats") or MIN_REPLICATES
+    return bool(unknown_commits(path)) or replicates < MIN_REPLICATES
 
 
 def unknown_commits(path: Path) -> set[str]:

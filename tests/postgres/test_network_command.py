@@ -76,11 +76,13 @@ def test_many_clients_at_once_wait_beside_each_other(
 
 
 def test_small_reads_and_fixed_waits_are_jobs_too(server: Server, tmp_path: Path) -> None:
-    """Small reads, and 250 ms of waiting in the database; a link that drops is one line, and begun anew after it."""
+    """Small reads, 250 ms of waiting in the database, and both, where one request of five waits; a link that drops is
+    one line, and begun anew after it."""
     topology = find_topology("nested-perfload", trees=2, seed=1)
     variants = (read_variant("tuned"),)
     tiny = NetworkStudy(variants, (0.0,), topology.request, job="tiny", operations=6)
     waits = NetworkStudy(variants, (0.0,), topology.request, job="waits")
+    mixed = NetworkStudy(variants, (0.0,), topology.request, job="mixed", operations=5)
     point = {"variant": "tuned", "latency_ms": 0.0}
 
     def setup(name: str) -> StudySetup:
@@ -89,6 +91,8 @@ def test_small_reads_and_fixed_waits_are_jobs_too(server: Server, tmp_path: Path
 
     with tiny.spec(repeats=1).prepare(setup("tiny")) as measure:
         few = measure(point, 0)
+    with mixed.spec(repeats=1).prepare(setup("mixed")) as measure:
+        one_waits = measure(point, 0)
     with waits.spec(repeats=1).prepare(setup("waits")) as measure:
         waited = measure(point, 0)
         for proxy in proxies():
@@ -98,7 +102,8 @@ def test_small_reads_and_fixed_waits_are_jobs_too(server: Server, tmp_path: Path
         anew = measure(point, 1)
 
     assert few["round_trips"] % 6 == 0
-    assert min(waited["elapsed_s"], anew["elapsed_s"]) >= 0.25
+    assert min(waited["elapsed_s"], anew["elapsed_s"], one_waits["elapsed_s"]) >= 0.25
+    assert one_waits["round_trips"] > few["round_trips"]
 
 
 def proxies() -> list[int]:

@@ -14,7 +14,7 @@ from placebench.compare.keep.run_folder import claim_folder
 from placebench.compare.what.variants import Variant
 from placebench.errors import PlacebenchError, VariantError
 from placebench.lab.inventory.seeding import find_topology
-from placebench.lab.studies.published import PublishedStudy, find_services, services
+from placebench.lab.studies.published import PublishedStudy, _times, find_services, services
 from placebench.lab.studies.study import StudyRun
 from placebench.report import write_report
 from placebench.runtime.postgres import Server
@@ -53,11 +53,31 @@ def test_the_headline(server: Server, tmp_path: Path, documented: Callable[[str]
         assert [each["reason"] for each in rows].count(REASON) == failed
 
 
-def test_who_is_asked() -> None:
-    """Every rung from naive to tuned, what lies beyond, and the real Placement; --quick leaves the rungs out."""
-    assert ("naive", "tuned", "dedup") == services(quick=True)[:3]
-    assert "placement" == services(quick=True)[-1]
-    assert 11 == sum(name.startswith(("naive", "tuned")) for name in services(quick=False))
+def test_the_services_are_those_before_and_after() -> None:
+    """Before the optimizations and after them, the other algorithms, and the real Placement."""
+    assert services() == ("naive", "tuned", "dedup", "cached", "placement")
+
+
+def test_flat_trees_are_measured_as_they_were_published() -> None:
+    """By one client; nested ones also by 40."""
+    topologies = [find_topology(name, trees=1, seed=1) for name in ("nested-perfload", "flat-perfload")]
+
+    points = PublishedStudy(find_services(["naive"]), topologies).spec(repeats=1).points
+
+    assert [(each["topology"], each["clients"]) for each in points] == [
+        ("nested-perfload", 1),
+        ("nested-perfload", 40),
+        ("flat-perfload", 1),
+    ]
+
+
+def test_throughputs_are_compared_within_repeats() -> None:
+    """Twice as fast in each of six repeats, whose own throughputs vary by a factor of 10; five have no interval."""
+    before = {repeat: 10.0 ** (repeat % 2) for repeat in range(6)}
+    after = {repeat: 2 * rate for repeat, rate in before.items()}
+
+    assert _times(before, after) == pytest.approx({"times_naive": 2, "times_naive_low": 2, "times_naive_high": 2})
+    assert _times(before, {repeat: after[repeat] for repeat in range(5)})["times_naive_low"] is None
 
 
 def test_programs_that_are_not_there(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """The reference service on a slow database: `application`, made from the environment as in `wsgi.py`.
 
-    PLACEBENCH_WAIT_S   seconds that the database sleeps before each response; default "0.25"
+    PLACEBENCH_WAIT_S      seconds that the database sleeps before each response; default "0.25"
+    PLACEBENCH_WAIT_PATH   only before responses to paths that begin so; default "/"
 
-Each request except `GET /` first executes `SELECT pg_sleep(:seconds)` in autocommit, one round trip, on a connection of
-a second pool. The wait represents work of the database server that no client can shorten.
+Each such request except `GET /` first executes `SELECT pg_sleep(:seconds)` in autocommit, one round trip, on a
+connection of a second pool. The wait represents work of the database server that no client can shorten.
 """
 
 import os
@@ -19,12 +20,15 @@ _DEFAULT_WAIT_S: Final = "0.25"
 _SLEEP: Final = text("SELECT pg_sleep(:seconds)")
 
 
-def _delay_requests(app: WSGIApplication, engine: Engine, wait_s: float) -> WSGIApplication:
-    """Return the application with a wait of *wait_s* seconds in the database before each request except `GET /`."""
+def _delay_requests(app: WSGIApplication, engine: Engine, wait_s: float, prefix: str) -> WSGIApplication:
+    """Return the application with a wait of *wait_s* seconds in the database before each request below *prefix*.
+
+    `GET /` never waits.
+    """
     autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def waited(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if environ["PATH_INFO"] != "/":
+        if environ["PATH_INFO"] != "/" and environ["PATH_INFO"].startswith(prefix):
             with autocommit.connect() as connection:
                 connection.execute(_SLEEP, {"seconds": wait_s})
         return app(environ, start_response)
@@ -36,4 +40,5 @@ application = _delay_requests(
     make_application(os.environ),
     make_engine(os.environ),
     float(os.environ.get("PLACEBENCH_WAIT_S") or _DEFAULT_WAIT_S),
+    os.environ.get("PLACEBENCH_WAIT_PATH") or "/",
 )

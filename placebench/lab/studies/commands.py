@@ -88,9 +88,15 @@ def _add_study_options(parser: ArgumentParser, *, replicates: int | str = REPLIC
 
 _FAR_MS, _NEAR_MS, _PROTOCOLS_MS = "0,0.5,5,26,50,180,250,370", "0,0.5,5", "0,10,100"
 PROTOCOL_JOBS: Final = ("http", "rows", "walk")
-JOBS: Final = ("query", "tiny", "waits", *PROTOCOL_JOBS)
+JOBS: Final = ("query", "tiny", "waits", "mixed", *PROTOCOL_JOBS)
 LATENCIES_MS: Final = ByPreset(
-    {"query": _FAR_MS, "tiny": _NEAR_MS, "waits": _FAR_MS, **dict.fromkeys(PROTOCOL_JOBS, _PROTOCOLS_MS)},
+    {
+        "query": _FAR_MS,
+        "tiny": _NEAR_MS,
+        "waits": _FAR_MS,
+        "mixed": _FAR_MS,
+        **dict.fromkeys(PROTOCOL_JOBS, _PROTOCOLS_MS),
+    },
     {**dict.fromkeys(JOBS, "0,50"), "tiny": "0,5"},
 )
 """Latencies in milliseconds, by job."""
@@ -129,8 +135,9 @@ def _configure_network(parser: ArgumentParser) -> None:
         "--job",
         choices=JOBS,
         default="query",
-        help="query: the request; tiny: many small reads; waits: the request and 250 ms of pg_sleep(); http, rows and "
-        "walk: small reads, writes and a loop, in several protocols (default: query)",
+        help="query: the request; tiny: many small reads; waits: the request and 250 ms of pg_sleep(); mixed: small "
+        "reads, and after each four of them the same as waits; http, rows and walk: small reads, writes and "
+        "a loop, in several protocols (default: query)",
     )
     parser.add_argument(
         "--operations",
@@ -512,7 +519,7 @@ def _configure_published(parser: ArgumentParser) -> None:
         "--variants",
         type=options.names,
         metavar="V,V",
-        help="variants (default: the cumulative series, dedup, cached, placement)",
+        help="variants (default: naive, tuned, dedup, cached, placement)",
     )
     options.add_placement(parser)
     options.add_size(parser)

@@ -30,7 +30,7 @@ class _NetworkPoint(TypedDict):
 
 
 class _NetworkSettings(StudySettings[_NetworkPoint]):
-    job: Literal["query", "tiny", "waits", "http", "rows", "walk"]
+    job: Literal["query", "tiny", "waits", "mixed", "http", "rows", "walk"]
     operations: AtLeastOne
     between: Literal["database", "client"]
     bytes_per_s: Positive | None
@@ -70,26 +70,26 @@ def _network_study(
     given: NetworkOptions, topology: "Topology", latencies_ms: tuple[float, ...], bytes_per_s: float | None
 ) -> "NetworkStudy":
     from placebench.compare.what.variants import read_variant, require_servers
-    from placebench.lab.studies.network_jobs import TINY_OPERATIONS, NetworkStudy
+    from placebench.lab.studies.network_jobs import MIXED_OPERATIONS, TINY_OPERATIONS, WAITING_JOBS, NetworkStudy
 
     names = given.variants or ("naive", "tuned")
     variants = tuple(read_variant(name, python=given.placement_python) for name in names)
     for variant in variants:
         if variant.request:
             raise PlacebenchError(f"the variant {variant.name} uses no database: name variants, or placement")
-        if not variant.ours and (given.job == "waits" or given.compress):
-            what = "--job waits" if given.job == "waits" else "--compress"
+        if not variant.ours and (given.job in WAITING_JOBS or given.compress):
+            what = f"--job {given.job}" if given.job in WAITING_JOBS else "--compress"
             raise PlacebenchError(f"{what} needs the reference service: leave {variant.name} out of --variants")
     require_servers(variants)
     if given.compress and given.between != "client":
         raise PlacebenchError("--compress is for responses to the client: add --between client")
-    tiny = given.default(ByPreset(TINY_OPERATIONS, _QUICK_TINY_OPERATIONS))
+    operations = {"tiny": given.default(ByPreset(TINY_OPERATIONS, _QUICK_TINY_OPERATIONS)), "mixed": MIXED_OPERATIONS}
     return NetworkStudy(
         variants=variants,
         latencies_ms=latencies_ms,
         request=given.request or topology.request,
         job=given.job,
-        operations=given.operations or (tiny if given.job == "tiny" else 1),
+        operations=given.operations or operations.get(given.job, 1),
         between=given.between or "database",
         bytes_per_s=bytes_per_s,
         proxies=given.proxies,
@@ -136,6 +136,8 @@ def _job(settings: Mapping[str, Any]) -> str:
         "tiny": f"A job is small reads one after the other (GET /resource_providers/UUID), N per job, {by_service}",
         "waits": "A job is the request after 250 ms of pg_sleep() in the database, one statement of the service, N per "
         f"job, {by_service}",
+        "mixed": "A job is small reads, and after each four of them the request after 250 ms of pg_sleep(), N in all, "
+        f"{by_service}",
         "http": "A job is N small reads (GET /resource_providers/UUID) of tuned under granian, one worker: connection "
         "opens one for each, keep-alive one for all, pipelining sends all requests before it reads a response",
         "rows": "A job writes N rows in a transaction, with psycopg 3 on an open connection: insert is an INSERT for "

@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     import psycopg
 
 TINY_OPERATIONS: Final = 1000
+MIXED_OPERATIONS: Final = 20
+WAITING_JOBS: Final = ("waits", "mixed")
+"""The jobs in which requests for candidates wait in the database."""
+_READS_PER_WAIT: Final = 4
 _WAITING: Final = "placebench.lab.reference.waiting:application"
 _HASH_SEED = 1
 _WARM_UP_ROUNDS = 2
@@ -56,8 +60,9 @@ class NetworkStudy:
     latencies_ms: tuple[float, ...]
     request: str
     job: str = "query"
-    """The kind of job: the request once (query), GET /resource_providers/UUID several times in sequence (tiny), or the
-    request once, after 250 ms of pg_sleep() in the database (waits)."""
+    """The kind of job: the request once (query), GET /resource_providers/UUID several times in sequence (tiny), the
+    request once, after 250 ms of pg_sleep() in the database (waits), or small reads and after each four of them the
+    request with its wait (mixed)."""
     operations: int = 1
     between: Between = "database"
     bytes_per_s: float | None = None
@@ -102,6 +107,10 @@ class NetworkStudy:
         requests, same = [self.request] * self.operations, setup.same_responses()
         if self.job == "tiny":
             requests = small_reads(setup.data.topology, self.operations)
+        elif self.job == "mixed":
+            cycle = _READS_PER_WAIT + 1
+            reads = small_reads(setup.data.topology, self.operations)
+            requests = [self.request if number % cycle == cycle - 1 else read for number, read in enumerate(reads)]
         with ExitStack() as stack:
             starts = {each.name: partial(_Served.start, self, each, setup, same, requests) for each in self.variants}
             served = {name: stack.enter_context(Restartable(start)) for name, start in starts.items()}
@@ -200,7 +209,9 @@ class _Served:
 def _spec(study: NetworkStudy, variant: Variant, database_url: str, *, folder: Path) -> ServerSpec:
     made = variant.spec(database_url, hash_seed=_HASH_SEED, log=folder / "log" / f"uwsgi-{variant.name}.log")
     environment = {**made.environment, "PLACEBENCH_COMPRESS": str(int(study.compress))}
-    module = _WAITING if study.job == "waits" else made.module
+    module = _WAITING if study.job in WAITING_JOBS else made.module
+    if study.job == "mixed":
+        environment["PLACEBENCH_WAIT_PATH"] = urlsplit(study.request).path
     return replace(made, environment=environment, module=module, processes=max(study.clients, made.processes))
 
 

@@ -1,12 +1,13 @@
 """Repeat Placement's published measurements: 10 requests by 1 client, and 400 by 40, against nested providers."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from placebench import units
 from placebench.compare.keep.documents import StudySettings
@@ -25,7 +26,8 @@ from placebench.report.study_report import (
     valid_points,
 )
 from placebench.results import Run
-from placebench.stats import median_interval
+from placebench.stats import hodges_lehmann, median_interval, percentile
+from placebench.stats.hodges_lehmann import MIN_REPLICATES, pseudo_median
 
 if TYPE_CHECKING:
     from placebench.compare.measure.same_responses import SameResponses
@@ -59,6 +61,8 @@ class _PublishedValues(TypedDict):
     elapsed_s: Positive
     rate_per_s: Positive
     latency_s_median: Amount
+    latency_s: NotRequired[list[Amount]]
+    """The latency of each request; absent in runs of earlier versions."""
     cpu_s: Amount | None
     body_bytes: Amount
 
@@ -70,13 +74,14 @@ _TOPOLOGIES = ("nested-perfload", "flat-perfload")
 
 
 def run(given: PublishedOptions) -> int:
-    """Measure the published loads; the preset quick omits the steps between naive and tuned."""
+    """Measure the published loads."""
     from placebench.lab.inventory.seeding import find_topology
 
     trees = given.trees_or_preset(given.trees)
     topologies = [find_topology(name, trees=trees, seed=given.seed) for name in _TOPOLOGIES]
-    named = given.variants or services(quick=given.is_quick)
-    study = PublishedStudy(find_services(named, placement_python=given.placement_python), topologies)
+    study = PublishedStudy(
+        find_services(given.variants or services(), placement_python=given.placement_python), topologies
+    )
     repeats = given.replicates or given.default(FEWER_REPLICATES)
     return run_study(given, topologies[0], study.spec(repeats=repeats))
 
@@ -165,13 +170,12 @@ class PublishedStudy:
         yield measure
 
 
-def services(*, quick: bool) -> tuple[str, ...]:
-    """Return the cumulative series (*quick*: its ends only), the further algorithms and the real Placement."""
-    from placebench.lab.reference.variants import ALGORITHMS, cumulative
+def services() -> tuple[str, ...]:
+    """Return the service before the optimizations and after them, the further algorithms and the real Placement."""
+    from placebench.lab.reference.variants import ALGORITHMS
     from placebench.lab.variants import PLACEMENT
 
-    series = cumulative()
-    return (*((series[0], series[-1]) if quick else series), *ALGORITHMS, PLACEMENT)
+    return (_ORIGINAL, _BEST, *ALGORITHMS, PLACEMENT)
 
 
 def find_services(names: Sequence[str], *, placement_python: Path | None = None) -> "dict[str, Variant | str]":
@@ -195,6 +199,7 @@ def _points(names: Sequence[str], topologies: Sequence[str]) -> list[dict[str, A
         {"service": name, "topology": topology, "clients": clients}
         for topology in topologies
         for clients in _REQUESTS
+        if (topology, clients) in _PUBLISHED
         for name in names
     ]
 
@@ -226,6 +231,7 @@ def _measure(
         "elapsed_s": done.duration_s,
         "rate_per_s": _REQUESTS[clients] / done.duration_s,
         "latency_s_median": median(done.latency_s),
+        "latency_s": [round(each, 6) for each in done.latency_s],
         "cpu_s": done.cpu_s,
         "body_bytes": done.body_bytes / _REQUESTS[clients],
     }
@@ -244,9 +250,11 @@ _COLUMNS = (
     measured("requests", "Requests", units.count),
     *interval_columns("rate", "_per_s", "Throughput", units.rate),
     measured("n", "n", units.count),
-    measured("latency_s_median", "Median latency", units.duration),
+    measured("latency_s_median", "p50", units.duration),
+    measured("latency_s_p95", "p95", units.duration),
+    measured("latency_s_p99", "p99", units.duration),
     measured("cpu_s_per_request", "Server CPU per request", units.duration),
-    measured("times_naive", "× naive", units.times),
+    *interval_columns("times_naive", "", "× naive", units.times),
     measured("published_before_per_s", "Published, before", units.rate),
     measured("published_after_per_s", "Published, after", units.rate),
     measured("ratio", "× published", units.times),
@@ -283,6 +291,7 @@ def results(run: Run) -> StudyResults:
             "The published machine, its Python and its PostgreSQL were others: compare services within this run.",
             "Client, service and PostgreSQL share this machine's processors.",
             "10 requests are few: with 1 client see the interval.",
+            "p95 and p99 are those of the requests of all repeats together.",
         ),
     )
 
@@ -290,16 +299,17 @@ def results(run: Run) -> StudyResults:
 def _rows(run: Run) -> list[dict[str, Any]]:
     published = {(each["topology"], each["clients"]): each for each in run.head.settings["published"]}
     same = run.head.trees == run.head.settings["published_trees"]
-    rates = {
-        _key(point): median_interval([each.values["rate_per_s"] for each in made]) for point, made in valid_points(run)
+    measured_rates = {
+        _key(point): {each.repeat: each.values["rate_per_s"] for each in made} for point, made in valid_points(run)
     }
     rows = []
     for point, made in valid_points(run):
         known = published.get((point["topology"], point["clients"]), {})
-        rate, after = rates[_key(point)], known.get("after_per_s")
-        naive = rates.get((_ORIGINAL, *_key(point)[1:]))
+        rates = measured_rates[_key(point)]
+        rate, after = median_interval(list(rates.values())), known.get("after_per_s")
         requests = round(made[0].values["rate_per_s"] * made[0].values["elapsed_s"])
         cpu = [each.values["cpu_s"] for each in made if each.values["cpu_s"] is not None]
+        latency_s = sorted(one for each in made for one in each.values.get("latency_s", ()))
         rows.append(
             {
                 **point,
@@ -310,15 +320,28 @@ def _rows(run: Run) -> list[dict[str, Any]]:
                 "confidence": rate.confidence,
                 "n": rate.n,
                 "latency_s_median": median_interval([each.values["latency_s_median"] for each in made]).median,
+                "latency_s_p95": percentile(latency_s, 0.95),
+                "latency_s_p99": percentile(latency_s, 0.99),
                 "cpu_s_per_request": median_interval(cpu).median / requests if cpu else None,
                 "body_bytes": made[0].values["body_bytes"],
-                "times_naive": rate.median / naive.median if naive else None,
+                **_times(measured_rates.get((_ORIGINAL, *_key(point)[1:]), {}), rates),
                 "published_before_per_s": known.get("before_per_s"),
                 "published_after_per_s": after,
                 "ratio": rate.median / after if after and same else None,
             }
         )
     return rows
+
+
+def _times(before: Mapping[int, float], after: Mapping[int, float]) -> dict[str, float | None]:
+    """Return the ratio of two throughputs, paired by repeat, with its 95 % limits; None where they are not measured."""
+    logs = [math.log(after[repeat] / before[repeat]) for repeat in sorted(before.keys() & after.keys())]
+    interval = hodges_lehmann(logs) if len(logs) >= MIN_REPLICATES else None
+    return {
+        "times_naive": math.exp(pseudo_median(logs)) if logs else None,
+        "times_naive_low": math.exp(interval.low) if interval else None,
+        "times_naive_high": math.exp(interval.high) if interval else None,
+    }
 
 
 def _headline(rows: Sequence[Mapping[str, Any]], *, same: bool) -> str:

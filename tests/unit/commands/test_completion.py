@@ -10,7 +10,7 @@ from placebench.cli import main
 
 CASES = [
     ("placebench lab st", {"steps", "study"}),
-    ("placebench lab study network --job ", {"http", "query", "rows", "tiny", "waits", "walk"}),
+    ("placebench lab study network --job ", {"http", "mixed", "query", "rows", "tiny", "waits", "walk"}),
     ("placebench compare --seq", {"--sequential"}),
     ("placebench --print-completion ", {"bash", "zsh", "fish"}),
 ]
