@@ -13,6 +13,7 @@ REQUESTS: Final = 100_000_000
 RATE_PER_S: Final = 1e6
 USERS: Final = 100_000
 COMPARED_RATE_PER_S: Final = 10_000.0
+COMPARED_BOUND_S: Final = 3600.0
 COMPARED_USERS: Final = 400
 """Maximum number of users of a comparison, each of which is a thread of the process that sends the requests."""
 WORKERS: Final = 1024

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from placebench import limits
 from placebench.commands import STARTS_SERVERS, Command, options
-from placebench.commands.runs import compare_plan
+from placebench.commands.runs import compare_plan, first_given
 from placebench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class CompareOptions:
     database: "DatabaseKind | None"
     users: int | None
     rate: float | None
+    bound: float | None
+    warmup: int | None
     gate: tuple[str, ...]
     requests_from: Path | None
     routes: str | None
@@ -111,6 +113,19 @@ def _configure(parser: ArgumentParser) -> None:
         help="requests that arrive per second, whatever the responses, at random moments that are the same for all "
         "variants (default: the plan's); latency counts from the moment a request was due",
     )
+    parser.add_argument(
+        "--bound",
+        type=options.duration,
+        metavar="TIME",
+        help="what a slow request exceeds, such as 200ms, for their share (default: the plan's bound_s, or twice "
+        "the base's p98 of each replicate)",
+    )
+    parser.add_argument(
+        "--warmup",
+        type=options.warmup_count,
+        metavar="N",
+        help="requests that each process serves before anything is timed (default: the plan's, or 3)",
+    )
     options.add_gates(parser)
 
 
@@ -135,6 +150,8 @@ def _run(given: CompareOptions) -> int:
         database=given.database or plan.database,
         users=given.users or plan.users,
         rate=given.rate or plan.rate,
+        bound_s=given.bound or plan.bound_s,
+        warmup=first_given(given.warmup, plan.warmup, default=0),
     )
     if plan.rate and plan.users:
         raise UsageError(

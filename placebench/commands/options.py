@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from placebench import addresses, limits
 from placebench.errors import DatabaseError, PlacebenchError
+from placebench.gates import SECONDS
 from placebench.paths import is_file
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ STUDY_REPLICATES = 6
 """The least that give an interval of 95 %."""
 DATABASE_VARIABLE = "PLACEBENCH_DATABASE_URL"
 _MAX_SHOWN = 60
+_DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(us|ms|s)")
 MAY_BE_FILE = {"may_be_file": True}
 """Marks the field of an option that takes a name or a file; the file is copied to the machine of --host."""
 
@@ -525,6 +527,16 @@ def number(at_least: float, at_most: float, *, above: bool = False) -> Callable[
         return value
 
     return read
+
+
+def duration(text: str) -> float:
+    """Parse a duration with its unit, such as 200ms; return seconds."""
+    found = _DURATION.fullmatch(text.strip())
+    value = float(found[1]) * SECONDS[found[2]] if found else 0.0
+    if not 0 < value <= limits.COMPARED_BOUND_S:
+        most = f"{limits.COMPARED_BOUND_S:g}s"
+        raise ArgumentTypeError(f"expected a duration such as 200ms or 1.5s, at most {most}, saw {_shown(text)}")
+    return value
 
 
 request_count = whole(1, limits.REQUESTS)

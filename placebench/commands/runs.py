@@ -139,6 +139,8 @@ def _settings(
         block_s=LOAD_BLOCK_S if is_loaded else BLOCK_S,
         users=users,
         rate=plan.rate,
+        bound_s=plan.bound_s,
+        warmup=plan.warmup or 0,
         trials=tuple(  # by the names that the variants have once they are read
             replace(
                 each,

@@ -57,8 +57,11 @@ _MAX_WATCHED_PAIRS = 4
 _MAX_PROFILED_REPLICATES = 8
 """Maximum number of profiled replicates: more hardly narrow the intervals, and each starts every variant once more."""
 _COLLECTED_REQUESTS = 6
-_FREE = ("decides_unread",)
-"""Settings that are not in the head of a run."""
+_MAX_AGED_VARIANTS = 4
+_AGES_S = 1.5
+"""For how long each replicate sends untimed requests to a process of each variant, to see leaks and late changes."""
+_FREE = ("decides_unread", "bound_s", "warmup")
+"""Settings that are not in the head of a run, or only if they are set."""
 _CALIBRATION_ROUNDS = 8
 
 
@@ -88,6 +91,10 @@ class CompareSettings:
     """The pairs to compare; if empty, each variant is compared with the first."""
     machine: ClientMachine | None = None
     """The machine that sends the timed requests; None for this machine."""
+    bound_s: float | None = None
+    """What a slow request exceeds, in seconds; None: twice the baseline's p98 of each replicate."""
+    warmup: int = 0
+    """The least number of requests to each process before anything is timed."""
     decides_unread: bool = False
     """Whether a change between commits of which the application reads nothing is not timed."""
     control: Control | None = None
@@ -137,7 +144,18 @@ class CompareSettings:
         Settings that may change between sessions, such as the number of replicates of a sequential run, are left out.
         """
         free = ("replicates", "width") if self.sequential else ("sequential", "width")
-        left_out = ("variants", "workload", "trials", "plan", "machine", "users", "rate", "control", *_FREE, *free)
+        left_out = (
+            "variants",
+            "workload",
+            "trials",
+            "plan",
+            "machine",
+            "users",
+            "rate",
+            "control",
+            *_FREE,
+            *free,
+        )
         kept = {name: value for name, value in vars(self).items() if name not in left_out}
         variants = [variant.to_json() for variant in self.variants]
         trials = [asdict(each) for each in self.trials]
@@ -147,6 +165,8 @@ class CompareSettings:
             **({"users": self.users} if self.users > 1 else {}),
             **({"control": self.control.to_json()} if self.control else {}),
             **({"rate": self.rate} if self.rate else {}),
+            **({"bound_s": self.bound_s} if self.bound_s else {}),
+            **({"warmup": self.warmup} if self.warmup else {}),
             "workload": self.workload.to_json(),
             "variants": variants,
             "trials": trials,
@@ -250,6 +270,12 @@ class CompareRun:
         return len(made) == len(settings.pairs) and not any(each.is_read for each in made)
 
     @property
+    def _is_aged(self) -> bool:
+        """Whether replicates make processes older: under load they get old anyway, and many variants take long."""
+        settings = self._settings
+        return settings.users == 1 and not settings.rate and len(settings.variants) <= _MAX_AGED_VARIANTS
+
+    @property
     def _counts_control(self) -> bool:
         """Whether the control is one more statement, which is counted and not timed."""
         return self._settings.control is not None and not self._settings.control.is_timed
@@ -311,6 +337,8 @@ class CompareRun:
             timer=self._run.timer,
             contents=data.contents,
             before={name: data.contents(url) for name, url in urls.items()} if "digest" in receipt else {},
+            warmup=self._settings.warmup,
+            ages_s=_AGES_S if self._is_aged else 0.0,
             counted_as={self._control.name: variants[0].name} if self._control else {},
         )
 

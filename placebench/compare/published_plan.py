@@ -43,6 +43,8 @@ def plan_document(plan: Experiment, settings: CompareSettings) -> dict[str, Any]
         "rounds": settings.rounds,
         **({"users": settings.users} if settings.users > 1 else {}),
         **({"rate": settings.rate} if settings.rate else {}),
+        **({"bound_s": settings.bound_s} if settings.bound_s else {}),
+        **({"warmup": settings.warmup} if settings.warmup else {}),
         **({"control": settings.control.text} if settings.control else {}),
     }
     shown: dict[str, Any] = mask_document(document)

@@ -18,7 +18,7 @@ from placebench.report.figures import ComparedPair, Figures, compared_rate, comp
 from placebench.report.model import Check
 from placebench.report.source_changes import source_sentences, unexecuted_changes
 from placebench.stats import Comparison
-from placebench.stats.replicates import MeasuredBlock, valid_replicates
+from placebench.stats.replicates import LIFETIME, MeasuredBlock, valid_replicates
 from placebench.stats.verdict import FASTER, INCONCLUSIVE
 
 _MAX_DESCRIBED = 4
@@ -66,6 +66,7 @@ def _result(figures: Figures, checks: Sequence[Check]) -> Iterator[str]:
         yield _NO_CLAIM
         return
     yield from _speeds(figures)
+    yield from _several(effects.lifetime_sentences(figures.comparisons), "metrics that differ")
     if figures.primary is not None:
         yield from _certainty(figures)
     if control := control_result(figures.run):
@@ -192,7 +193,8 @@ def _not_measured(figures: Figures) -> Iterator[str]:
     missing = [
         label
         for metric, label in METRIC_LABELS.items()
-        if metric not in left_out and any((*compared.pair, metric) not in measured for compared in figures.pairs)
+        if metric not in (*left_out, *LIFETIME)
+        and any((*compared.pair, metric) not in measured for compared in figures.pairs)
     ]
     unread = figures.run.head.receipt.get("unchecked_tables", [])
     others = [f"changes to {join_and(unread)}"] if unread else []

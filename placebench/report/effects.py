@@ -16,7 +16,7 @@ from placebench.report.environment import masked
 from placebench.report.figures import Figures
 from placebench.report.model import Column
 from placebench.stats import COUNTED, PROFILED, Comparison, PartChange
-from placebench.stats.replicates import valid_replicates
+from placebench.stats.replicates import LIFETIME, valid_replicates
 from placebench.stats.verdict import BELOW_MARGIN, EQUIVALENT, FASTER, INCONCLUSIVE, ROUGH_BELOW, SLOWER
 
 METRIC_LABELS = {
@@ -27,6 +27,12 @@ METRIC_LABELS = {
     "p50_s": "p50 latency under load",
     "p95_s": "p95 latency under load",
     "p99_s": "p99 latency under load",
+    "start_s": "time to the first response",
+    "start_cpu_s": "CPU of the start",
+    "start_pss_bytes": "memory after the start",
+    "slow_share": "share of slow requests",
+    "memory_growth": "memory growth per 1000 requests",
+    "late_slowdown": "slow-down within a process",
     "statements": "statements",
     "rows": "rows",
     "round_trips": "round trips",
@@ -42,6 +48,8 @@ _TIMES = {
     "p50_s": "p50 latency",
     "p95_s": "p95 latency",
     "p99_s": "p99 latency",
+    "start_s": "time to the first response",
+    "start_cpu_s": "CPU of the start",
 }
 _CLEARLY_A_FACTOR = 1.5
 _MAX_STATEMENT_LENGTH = 90
@@ -145,15 +153,38 @@ def comparison_sentence(comparison: Comparison) -> str:
         why = reason_text(comparison) if comparison.measured else unmeasured
         return f"{variant} against {baseline} is inconclusive: {why}."
     margin = units.round_percent(comparison.margin)
+    label, is_time = METRIC_LABELS[comparison.metric], comparison.metric in _TIMES
     said = {
-        FASTER: f"{variant} is faster than {baseline}",
-        SLOWER: f"{variant} is slower than {baseline}",
+        FASTER: f"{variant} is faster than {baseline}"
+        if is_time
+        else f"The {label} of {variant} is lower than that of {baseline}",
+        SLOWER: f"{variant} is slower than {baseline}"
+        if is_time
+        else f"The {label} of {variant} is higher than that of {baseline}",
         EQUIVALENT: f"{variant} and {baseline} are equivalent (margin {margin})",
         BELOW_MARGIN: f"{variant} differs from {baseline} by less than the margin of {margin}",
         INCONCLUSIVE: f"{variant} against {baseline} is inconclusive",
     }
     needed = f"; {more}" if (more := needed_text(comparison)) else ""
-    return f"{said[verdict]}: {effect_text(comparison, named=True)}{needed}."
+    is_named = is_time or verdict not in (FASTER, SLOWER)
+    return f"{said[verdict]}: {effect_text(comparison, named=is_named)}{needed}."
+
+
+def lifetime_sentences(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return a sentence for each metric of a process's lifetime that differs beyond its margin."""
+    sizes = {each.pair: each for each in comparisons if each.metric == "start_pss_bytes"}
+    said = []
+    for each in comparisons:
+        if each.metric not in LIFETIME or each.verdict not in (FASTER, SLOWER):
+            continue
+        sentence = comparison_sentence(each)
+        size = sizes.get(each.pair)
+        if each.metric == "memory_growth" and size and size.variant_value and each.variant_low and each.variant_high:
+            slopes = (each.variant_value or 1.0, each.variant_low, each.variant_high)
+            shown, *limits = (units.size(abs(value - 1) * size.variant_value / 1000) for value in slopes)
+            sentence += f" That is {shown} per request [{', '.join(limits)}]."
+        said.append(sentence)
+    return said
 
 
 def needed_text(comparison: Comparison) -> str:
@@ -190,6 +221,10 @@ def value_text(metric: str, value: float | None) -> str:
     """Return a value of *metric* per request, with its unit; for the time under load with the throughput."""
     if metric == "elapsed_s" and value:
         return f"{units.duration(value)}, {units.rate(1 / value)}"
+    if metric == "slow_share":
+        return units.percent(value, digits=2)
+    if metric in ("memory_growth", "late_slowdown"):
+        return units.NOT_MEASURED if value is None else units.signed_percent(value)
     if metric.endswith("_s"):
         return units.duration(value)
     return units.size(value) if "bytes" in metric else units.average(value)
@@ -396,7 +431,8 @@ def summary_sentences(figures: Figures) -> list[str]:
     else:
         few = figures.primaries if len(figures.primaries) <= _MAX_PAIRS_IN_DETAIL else ()
         sentences = [comparison_sentence(each) for each in ([figures.all_changes] if figures.all_changes else few)]
-    return [*sentences, *_where(figures), power_sentence(figures.primaries), *_best_case(figures)]
+    lifetime = lifetime_sentences(figures.comparisons)
+    return [*sentences, *lifetime, *_where(figures), power_sentence(figures.primaries), *_best_case(figures)]
 
 
 def _where(figures: Figures) -> Iterator[str]:

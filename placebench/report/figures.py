@@ -31,6 +31,7 @@ from placebench.stats import (
     significance_shares,
 )
 from placebench.stats.error_shares import NO_ERRORS, ErrorComparison, compare_errors
+from placebench.stats.multiple_testing import lifetime_shares
 from placebench.stats.replicates import valid_replicates
 from placebench.stats.verdict import FASTER
 
@@ -340,9 +341,13 @@ def _ends(variant: str, parts: int) -> str:
 
 def _pair_comparisons(run: Run, baseline: str, variant: str) -> Iterator[Comparison]:
     shares = significance_shares(primary_metric(users=compared_users(run), rate=compared_rate(run)))
+    shares = {**lifetime_shares(), **shares}
+    bound_s = run.head.settings.get("bound_s")
     for metric in METRICS:
-        share = shares.get(metric, 1.0)
-        made = compare_blocks(run.blocks, baseline, variant, metric, share=share, sequential=_is_sequential(run))
+        share, sequential = shares.get(metric, 1.0), _is_sequential(run)
+        made = compare_blocks(
+            run.blocks, baseline, variant, metric, share=share, sequential=sequential, bound_s=bound_s
+        )
         if made.measured or (metric in TIMES and not compared_rate(run)):
             yield made
     watched = [counted.gc_s_each if (counted := run.counted.get(each)) else [] for each in (baseline, variant)]

@@ -13,6 +13,7 @@ from placebench.gates import BYTES, COUNT, SECONDS, Gate, Outcome, parse_gate
 from placebench.report.effects import effect_text, needed_text, reason_text, value_text
 from placebench.report.model import Check, Report
 from placebench.stats import COUNTED, METRICS, PROFILED, Comparison
+from placebench.stats.replicates import LIFETIME
 
 _UNITS = {
     name: SECONDS if name.endswith("_s") else BYTES if "bytes" in name else COUNT
@@ -58,7 +59,9 @@ def judge_gate(gate: Gate, comparison: Comparison) -> Check:
 
 def needs_control(gate: Gate, *, is_timed: bool) -> bool:
     """Return whether a gate passes only if the control is found: one on a time, or for a counted control on a count."""
-    return gate.metric in METRICS and gate.metric.endswith("_s") if is_timed else gate.metric in COUNTED
+    if not is_timed:
+        return gate.metric in COUNTED
+    return gate.metric in METRICS and gate.metric not in LIFETIME and gate.metric.endswith("_s")
 
 
 def without_control(gates: Sequence[Gate], checks: Sequence[Check], *, is_timed: bool = True) -> list[Check]:

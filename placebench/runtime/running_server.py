@@ -117,6 +117,8 @@ class RunningServer(ABC):
             remove=scratch,
             adopts=True,
         )
+        self.ready_after_s = 0.0
+        """Time from the start of the process to its first response."""
         self._started_at = time.monotonic()
         try:
             self._child: Child = start_child(child)
@@ -200,6 +202,7 @@ class RunningServer(ABC):
                 more = "ready names another path, and start_timeout_s allows more time"
                 raise ServerError(f"{waited}: {more}; {self._log.end()}")
             time.sleep(POLL_S)
+        self.ready_after_s = time.monotonic() - self._started_at
         if self._child.poll() is not None:  # another server responds at this address
             raise self._start_error()
 

@@ -19,6 +19,7 @@ from placebench.stats.replicates import (
     MeasuredBlock,
     ReducedReplicates,
     reduce_blocks,
+    slow_share_rule,
     valid_replicates,
 )
 from placebench.stats.sequential import sequential_detectable, sequential_interval, sequential_p
@@ -142,16 +143,21 @@ def compare_blocks(
     confidence: float = 0.95,
     share: float = 1.0,
     sequential: bool = False,
+    bound_s: float | None = None,
 ) -> Comparison:
-    """Compare two variants by *metric* (cpu_s, wall_s or pss_bytes); too few replicates are a verdict, not an error.
+    """Compare two variants by *metric*, a name of `METRICS`; too few replicates are a verdict, not an error.
 
     sequential: whether the run may have stopped after any replicate because of its results.
     confidence: above 0.5 and below 1; that of all metrics of the pair together.
+    bound_s: what a slow request exceeds, for `slow_share`; None: twice the baseline's p98 in each replicate.
     share: the share of the significance level, 1 − *confidence*, that this metric has (`significance_shares`); above 0,
     at most 1. The interval, and with it the verdict, is at the level 1 − share · (1 − confidence).
     Raises KeyError for a metric that does not exist, ValueError for any other confidence.
     """
-    kept, rule = list(blocks), METRICS[metric]
+    kept, rule = (
+        list(blocks),
+        METRICS[metric] if bound_s is None or metric != "slow_share" else slow_share_rule(bound_s),
+    )
     reduced = reduce_blocks(kept, baseline, variant, rule)
     made = _compare_reduced(
         baseline,

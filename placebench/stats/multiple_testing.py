@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from placebench.stats.replicates import METRICS, PRIMARY, MeasuredBlock, ReducedReplicates, reduce_blocks
+from placebench.stats.replicates import LIFETIME, METRICS, PRIMARY, MeasuredBlock, ReducedReplicates, reduce_blocks
 
 _SHARE_OF_PRIMARY = 5 / 8
 """At 95 % this leaves the primary metric 1/32, which 6 replicates that agree just reach (2/64)."""
@@ -22,10 +22,17 @@ def significance_shares(primary: str) -> dict[str, float]:
     metric then misses none of the true values with *confidence* or more, however the metrics are correlated (Bonferroni
     with weights; Hsu 1996, Multiple Comparisons, chapter 1). Counts have no noise, and no share.
 
+    The metrics of a process's lifetime are a family of their own, whose intervals hold together with *confidence* too.
+
     primary: that of `primary_metric`; KeyError for any other metric.
     """
     others = _OTHERS[primary]
     return {primary: _SHARE_OF_PRIMARY, **dict.fromkeys(others, (1 - _SHARE_OF_PRIMARY) / len(others))}
+
+
+def lifetime_shares() -> dict[str, float]:
+    """Return the share of the level that each metric of a process's lifetime has: equal ones, together 1."""
+    return dict.fromkeys(LIFETIME, 1 / len(LIFETIME))
 
 
 def benjamini_hochberg(p_values: Iterable[float]) -> list[float]:

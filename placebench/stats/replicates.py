@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from statistics import fmean, median
 from typing import Protocol
 
@@ -75,6 +76,9 @@ class MetricRule:
     of_rounds: Callable[[Sequence[float]], float]
     pools_rounds: bool = False
     """Whether the rounds of a replicate are taken together, since one has too few requests for the metric."""
+    pair_levels: Callable[[Sequence[MeasuredBlock], Sequence[MeasuredBlock]], tuple[float, float] | None] | None = None
+    """Computes the logarithms of both variants together, where that of one depends on the other; None: each by itself.
+    """
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,8 @@ def _log_levels(
 ) -> tuple[float, float] | None:
     if min(len(baseline), len(variant)) < _BLOCKS_PER_VARIANT:
         return None
+    if metric.pair_levels:
+        return metric.pair_levels(baseline, variant)
     before, after = metric.variant_level(baseline), metric.variant_level(variant)
     return None if before is None or after is None else (before, after)
 
@@ -189,6 +195,105 @@ def _log_pss(blocks: Sequence[MeasuredBlock]) -> float | None:
     return math.log(max(sizes)) if min(sizes) > 0 else None
 
 
+def _log_start(name: str, blocks: Sequence[MeasuredBlock]) -> float | None:
+    """Return the logarithm of the mean over a replicate's starts of a counter that each block of a start repeats."""
+    values = {value for block in blocks if (value := block.counters.get(name))}
+    return math.log(fmean(values)) if values else None
+
+
+def _by_start(blocks: Sequence[MeasuredBlock]) -> list[list[MeasuredBlock]]:
+    """Return the blocks of each start of the service in order; empty if the served requests are not known.
+
+    Only starts that served nearly as many requests as the longest are kept, because the others are too short.
+    """
+    starts: list[list[MeasuredBlock]] = []
+    for block in sorted(blocks, key=lambda each: (each.round, each.counters.get("served", 0.0))):
+        served = block.counters.get("served")
+        if served is None:
+            return []
+        if not starts or served <= starts[-1][-1].counters["served"]:
+            starts.append([])
+        starts[-1].append(block)
+    longest = max(each[-1].counters["served"] for each in starts)
+    return [each for each in starts if each[-1].counters["served"] >= _LONG_START * longest]
+
+
+def _log_growth(blocks: Sequence[MeasuredBlock]) -> float | None:
+    """Return the logarithm of the memory after 1000 further requests over that before, by least squares.
+
+    The first third of the blocks of a start are left out, since memory grows until all code has run.
+    """
+    products = squares = 0.0
+    begins = []
+    for start in _by_start(blocks):
+        kept = start[len(start) // 3 :]
+        points = [(each.counters["served"], each.counters.get("pss_bytes", 0.0)) for each in kept]
+        if len(points) < _MIN_POINTS or min(size for _, size in points) <= 0:
+            return None
+        served, sizes = (fmean(values) for values in zip(*points, strict=True))
+        products += sum((x - served) * (y - sizes) for x, y in points)
+        squares += sum((x - served) ** 2 for x, _ in points)
+        begins.append(points[0][1])
+    if not squares:
+        return None
+    return math.log(max(_MIN_GROWTH, 1 + 1000 * products / squares / fmean(begins)))
+
+
+def _log_slowdown(blocks: Sequence[MeasuredBlock]) -> float | None:
+    """Return the mean log ratio of a start's last blocks over its first: how much slower a process becomes."""
+    changes = []
+    for start in _by_start(blocks):
+        part = len(start) // 4
+        early, late = (_log_wall(each) for each in (start[:part], start[len(start) - part :])) if part else (None, None)
+        if early is None or late is None:
+            return None
+        changes.append(late - early)
+    return fmean(changes) if changes else None
+
+
+def _slow_levels(
+    bound_s: float | None, baseline: Sequence[MeasuredBlock], variant: Sequence[MeasuredBlock]
+) -> tuple[float, float] | None:
+    """Return the logarithms of the shares of slow requests, with half a request added to both, as none has no ratio.
+
+    bound_s: what is slow; None: twice the baseline's p98, which is that of the requests at the same place of the cycle
+    if there are enough.
+    """
+    before, after = _by_place(baseline), _by_place(variant)
+    if bound_s is None and min(map(len, before.values()), default=0) < _FOR_BOUND:
+        before, after = ({0: [each for of_place in made.values() for each in of_place]} for made in (before, after))
+    if min(len(each) for made in (before, after) for each in [list(chain.from_iterable(made.values()))]) < _FOR_BOUND:
+        return None
+    shares = []
+    for made in (before, after):
+        slow = sent = 0
+        for place, seconds in made.items():
+            usual = sorted(before.get(place, seconds))
+            limit = bound_s if bound_s is not None else _TIMES_SLOWER * usual[int(_BOUND_SHARE * (len(usual) - 1))]
+            slow += sum(each > limit for each in seconds)
+            sent += len(seconds)
+        shares.append((slow + 0.5) / (sent + 1))
+    return math.log(shares[0]), math.log(shares[1])
+
+
+def _by_place(blocks: Sequence[MeasuredBlock]) -> dict[int, list[float]]:
+    """Return the wall times by the request's place in the cycle."""
+    made: dict[int, list[float]] = defaultdict(list)
+    for block in blocks:
+        for place, seconds in enumerate(block.wall_s):
+            made[place % block.cycle].append(seconds)
+    return made
+
+
+def slow_share_rule(bound_s: float | None) -> MetricRule:
+    """Return the rule for the share of requests above *bound_s*; None: above twice the baseline's p98."""
+    return MetricRule(
+        "slow_share", 0.4, lambda _: None, fmean, pools_rounds=True, pair_levels=partial(_slow_levels, bound_s)
+    )
+
+
+_LONG_START, _MIN_POINTS, _MIN_GROWTH = 0.8, 4, 0.1
+_FOR_BOUND, _BOUND_SHARE, _TIMES_SLOWER = 50, 0.98, 2.0
 _CPU = MetricRule("cpu_s", margin=0.01, variant_level=_log_cpu, of_rounds=fmean)
 _WALL = MetricRule("wall_s", margin=0.03, variant_level=_log_wall, of_rounds=median)
 _PSS = MetricRule("pss_bytes", margin=0.02, variant_level=_log_pss, of_rounds=median)
@@ -196,8 +301,16 @@ _ELAPSED = MetricRule("elapsed_s", margin=0.03, variant_level=_log_elapsed, of_r
 _P50 = MetricRule("p50_s", 0.03, _log_median_at_rate, of_rounds=fmean, pools_rounds=True)
 _P95 = MetricRule("p95_s", 0.05, partial(_log_percentile, 0.95), of_rounds=fmean, pools_rounds=True)
 _P99 = MetricRule("p99_s", 0.10, partial(_log_percentile, 0.99), of_rounds=fmean, pools_rounds=True)
-METRICS = {metric.name: metric for metric in (_CPU, _WALL, _PSS, _ELAPSED, _P50, _P95, _P99)}
-"""The rules of the metrics that are measured in blocks, by name; the last four under load only.
+_START = MetricRule("start_s", 0.10, partial(_log_start, "start_s"), fmean, pools_rounds=True)
+_START_CPU = MetricRule("start_cpu_s", 0.05, partial(_log_start, "start_cpu_s"), fmean, pools_rounds=True)
+_START_PSS = MetricRule("start_pss_bytes", 0.02, partial(_log_start, "start_pss_bytes"), fmean, pools_rounds=True)
+_GROWTH = MetricRule("memory_growth", 0.02, _log_growth, fmean, pools_rounds=True)
+_SLOWDOWN = MetricRule("late_slowdown", 0.05, _log_slowdown, fmean, pools_rounds=True)
+_LIFETIME = (_START, _START_CPU, _START_PSS, slow_share_rule(None), _GROWTH, _SLOWDOWN)
+LIFETIME = tuple(metric.name for metric in _LIFETIME)
+"""The metrics of a process's start, of its rare slow requests, and of what changes as it gets older."""
+METRICS = {metric.name: metric for metric in (_CPU, _WALL, _PSS, _ELAPSED, _P50, _P95, _P99, *_LIFETIME)}
+"""The rules of the metrics that are measured in blocks, by name; four of them under load only.
 
 Time per request is that of several users, whose rate is the service's; the median is that of arrivals at a rate.
 """

@@ -100,7 +100,7 @@ BASE = (
 STUDY = "--preset quick --trees 2 --server {server}"
 BENCH = (
     Call(PROFILE, "statements 1 "),
-    measures("compare naive tuned --trees 2 --server {server}"),
+    measures("compare naive tuned --trees 2 --warmup 5 --bound 200ms --server {server}"),
     Call("load {service} --users 2 --requests 4", " 4 in "),
     measures(f"calibrate {STUDY}"),
     Call("report open {run}", "index.html"),

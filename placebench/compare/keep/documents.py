@@ -34,6 +34,12 @@ Metric = Literal[
     "p50_s",
     "p95_s",
     "p99_s",
+    "start_s",
+    "start_cpu_s",
+    "start_pss_bytes",
+    "slow_share",
+    "memory_growth",
+    "late_slowdown",
     "statements",
     "rows",
     "round_trips",
@@ -195,6 +201,8 @@ class _Interleaved(TypedDict, total=False):
     rounds: Count
     block_s: Amount
     control: _ControlDocument
+    bound_s: Amount
+    warmup: Count
     steps: dict[str, _Step]
     trials: list[Trial]
     rules: Rules

@@ -241,7 +241,10 @@ class WirePass(Record):
     first_statements: Amount | None = None
     """Statements on tables that the start and the first requests sent beyond `table_statements` per request."""
     timed_statements: Amount | None = None
-    """Statements on tables per request while the replicates were timed, after the warm-up; None if unknown."""
+    """Statements on tables per request while the replicates were timed, after the warm-up; None if unknown.
+
+    If the server does not count them: statements of a request after some hundred others, as the profiler sees them.
+    """
 
 
 @dataclass(frozen=True)

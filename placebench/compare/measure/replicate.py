@@ -135,6 +135,8 @@ def _plan_start(variants: Sequence[str], chance: random.Random, *, rounds: int, 
 _WARM_UP_REQUESTS = 3
 _WARM_UPS_PER_THREAD, _REQUESTS_PER_USER = 2, 10
 """Under load: the warm-up requests for each thread of a service, and the least requests of each user in a block."""
+_AGED_ROUNDS, _MIN_AGED_ROUNDS, _MAX_AGED_REQUESTS = 2, 6, 1000
+"""The rounds after a process was made older, the least of a start for that, and the most requests that make it so."""
 _ARRIVALS_A_BLOCK, _MOST_UNDER_WAY = 25, 200
 """At a rate: the least requests of a block, so that six rounds have enough for p95, and the most under way at once."""
 _IDLE_STEP_S, _IDLE_CPU_SHARE, _MAX_WAIT_FOR_IDLE_S = 0.1, 0.05, 1.0
@@ -158,10 +160,13 @@ class TimedStatements:
         """Return the number of calls so far for each variant, read from the database that it uses: its owner's."""
         return {name: self.read[owner]() for name, owner in owners.items() if owner in self.read}
 
-    def add(self, before: Mapping[str, float], after: Mapping[str, float], blocks: Sequence[Block]) -> None:
-        """Add the statements that the variants sent during these blocks, and the blocks' requests."""
+    def add(
+        self, before: Mapping[str, float], after: Mapping[str, float], blocks: Sequence[Block], more: Mapping[str, int]
+    ) -> None:
+        """Add the statements that the variants sent during these blocks, and the requests of the blocks and *more*."""
         for name, calls in after.items():
             self.sent[name] += calls - before[name]
+            self.requests[name] += more.get(name, 0)
             self.requests[name] += sum(block.requests for block in blocks if block.variant == name)
 
     def per_request(self, name: str) -> float | None:
@@ -196,6 +201,10 @@ class PreparedVariants:
     """Digests the data in the database at a URL."""
     before: Mapping[str, TableContents] = field(default_factory=dict)
     """The contents of each variant's database before any request; empty: to be read before the first replicate."""
+    warmup: int = 0
+    """The least number of requests before anything is timed."""
+    ages_s: float = 0.0
+    """For how long each replicate makes a process of each variant older, without timing; 0: not at all."""
     counted_as: Mapping[str, str] = field(default_factory=dict)
     """Variants that have no counted pass of their own, by name: that of this variant is theirs."""
 
@@ -245,7 +254,8 @@ def make_replicate(prepared: PreparedVariants, plan: ReplicatePlan) -> list[Bloc
                 client = stack.enter_context(http_client(prepared.folder, prepared.machine))
             try:
                 for start in plan.starts:
-                    _run_blocks(prepared, start, client, made, replicate=plan.number, first_round=round_)
+                    ages = prepared.ages_s > 0 and start is plan.starts[-1]
+                    _run_blocks(prepared, start, client, made, replicate=plan.number, first_round=round_, ages=ages)
                     round_ += len(start.rounds)
             finally:
                 with prepared.timer.measure("stop"):
@@ -273,8 +283,12 @@ def _run_blocks(
     *,
     replicate: int,
     first_round: int,
+    ages: bool = False,
 ) -> None:
-    """Start the servers of all variants, measure the blocks of the plan's rounds, and append the blocks to *made*."""
+    """Start the servers of all variants, measure the blocks of the plan's rounds, and append the blocks to *made*.
+
+    ages: whether the processes get older before the last two rounds, if there are enough.
+    """
     first = len(made)
     with ExitStack() as stack:
 
@@ -294,13 +308,17 @@ def _run_blocks(
                 served.cycles_a_block = min_cycles
         owners = {name: prepared.owner(name, replicate) for name in started}
         calls = prepared.statements.calls(owners)
+        ages_at = first_round + len(plan.rounds) - _AGED_ROUNDS if len(plan.rounds) >= _MIN_AGED_ROUNDS else -1
+        aged = {}
         for round_, order in enumerate(plan.rounds, first_round):
+            if ages and round_ == ages_at:
+                aged = _age(prepared, client, [started[name] for name in plan.warmup_order])
             for position, name in enumerate(order):
                 made.append(started[name].block(client, replicate=replicate, round_=round_, position=position))
                 known = (made[-1].counters.get(each) for each in ("elapsed_s", "at_rate_s"))
                 prepared.timer.add("requests", next(filter(None, known), sum(made[-1].wall_s)))
         _wait_until_idle(started.values())
-        prepared.statements.add(calls, prepared.statements.calls(owners), made[first:])
+        prepared.statements.add(calls, prepared.statements.calls(owners), made[first:], aged)
         for served in started.values():
             served.server.check()
             served.end_block()
@@ -308,6 +326,14 @@ def _run_blocks(
         used = {name: zip(served.in_s, served.after_s, strict=True) for name, served in started.items()}
         for place, block in enumerate(made[first:], first):
             made[place] = _with_cpu(block, *next(used[block.variant]), reconnecting)
+
+
+def _age(prepared: PreparedVariants, client: HttpClient, served: Sequence["_RunningVariant"]) -> dict[str, int]:
+    """Send the same number of untimed requests to each variant but a control; return their numbers by variant."""
+    aged = [each for each in served if each.name not in prepared.counted_as]
+    cycles = min((each.cycles_to_age(prepared.ages_s) for each in aged), default=0)
+    with prepared.timer.measure("age"):
+        return {each.name: each.age(client, cycles) for each in aged if cycles}
 
 
 def _wait_until_idle(served: Collection["_RunningVariant"]) -> None:
@@ -326,7 +352,7 @@ class _RunningVariant:
 
     def __init__(self, prepared: PreparedVariants, name: str, database_url: str, server: RunningServer) -> None:
         self.server = server
-        self._name = name
+        self.name = self._name = name
         self._database_url = database_url
         self._variant = prepared.named[name]
         self._workload = prepared.workload_of(name)
@@ -345,6 +371,13 @@ class _RunningVariant:
         self._ended: _CpuReading | None = None
         """CPU readings at the end of the last block; None after `end_block`."""
         self._start_cpu_s = self._cpu().processes_s
+        self._start_pss_bytes = read_pss_bytes(server.pids())
+        self._warmup = prepared.warmup
+        self._cycle_s = 0.0
+        self._served = 0
+        """The number of requests that the process has served."""
+        self._aged: dict[str, list[str]] = {}
+        """Digests of the responses to untimed requests, until the next block has them."""
 
     @classmethod
     @contextmanager
@@ -367,6 +400,7 @@ class _RunningVariant:
         Failed requests are counted in the next block, and discard its replicate like its own.
         """
         cycles = max(1, min(_WARM_UP_REQUESTS, _MAX_REQUESTS_PER_BLOCK // max(1, len(self._workload.cycle))))
+        cycles = max(cycles, -(-self._warmup // max(1, len(self._workload.cycle))))
         try:
             driven = client.drive(self.server.url, self._workload, times=cycles, login=True)
         except LoadError as error:
@@ -384,11 +418,26 @@ class _RunningVariant:
             fills = at_least if driven.failures else round(self._block_s / cycle_s)
             self.cycles_a_block = max(at_least, fills)
         else:
-            cycle_s = min(sum(walls[at : at + each]) for at in range(0, len(walls), each))
+            cycle_s = self._cycle_s = min(sum(walls[at : at + each]) for at in range(0, len(walls), each))
             self.cycles_a_block = block_size(
                 cycle_s, block_s=self._block_s, at_most=max(1, _MAX_REQUESTS_PER_BLOCK // each)
             )
+        self._served = sum(len(each.wall_s) for each in self._warm_ups)
         self._backends = read_backends(self._database_url)
+
+    def cycles_to_age(self, seconds: float) -> int:
+        """Return how many cycles of requests fill *seconds*, at most."""
+        a_cycle = max(1, len(self._workload.cycle))
+        return min(_MAX_AGED_REQUESTS // a_cycle, int(seconds / self._cycle_s)) if self._cycle_s else 0
+
+    def age(self, client: HttpClient, cycles: int) -> int:
+        """Send untimed requests, whose failures and responses count in the next block; return their number."""
+        self.end_block()
+        driven = client.drive(self.server.url, self._workload, times=cycles)
+        self._warm_ups.append(driven)
+        self._aged = driven.responses
+        self._served += len(driven.wall_s)
+        return len(driven.wall_s)
 
     def block(self, client: HttpClient, *, replicate: int, round_: int, position: int) -> Block:
         """Send the requests of one block, and read the CPU that it used."""
@@ -402,12 +451,16 @@ class _RunningVariant:
         missing = max(0, requests - len(seen.wall_s))
         elapsed_s = seen.elapsed_s if self._users > 1 else sum(seen.wall_s)
         problem = block_problem(seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=elapsed_s, missing=missing)
+        self._served += len(seen.wall_s)
         counters = self._counters(seen, due_s)
         if failures := [failure for each in self._warm_ups for failure in each.failures]:
             problem = f"in the warm-up {block_problem(failures, client_cpu_s=0.0, wall_s=0.0)}"
             counters["warm_up_errors"] = sum(each.error_responses for each in self._warm_ups)
             counters["warm_up_requests"] = sum(len(each.wall_s) for each in self._warm_ups)
         self._warm_ups = []
+        aged, self._aged = self._aged, {}
+        labels = {*seen.responses, *aged}
+        responses = {each: sorted({*seen.responses.get(each, ()), *aged.get(each, ())}) for each in labels}
         return Block(
             replicate=replicate,
             round=round_,
@@ -419,7 +472,7 @@ class _RunningVariant:
             cpu_s=None if self._backends is None else self.in_s[-1].with_backends_s,
             counters=counters,
             invalid=problem and f"{self._name}: {problem}",
-            responses=seen.responses,
+            responses=responses,
             error_responses=seen.error_responses,
         )
 
@@ -453,7 +506,11 @@ class _RunningVariant:
             "body_bytes": seen.body_bytes,
             "client_cpu_s": seen.client_cpu_s,
             "start_cpu_s": self._start_cpu_s,
+            "start_s": self.server.ready_after_s,
+            "served": self._served,
         }
+        if self._start_pss_bytes:
+            counters["start_pss_bytes"] = self._start_pss_bytes
         if due_s:
             counters["scheduled_s"] = due_s[-1]
             counters["at_rate_s"] = max(seen.elapsed_s, due_s[-1])

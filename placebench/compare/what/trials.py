@@ -38,6 +38,10 @@ class Experiment:
     rate: float | None = None
     """The number of requests per second that arrive on a schedule."""
     utilization: float | None = None
+    bound_s: float | None = None
+    """What a slow request exceeds, in seconds."""
+    warmup: int | None = None
+    """The least number of requests to each process before anything is timed."""
     control: str | None = None
     """What the run must find in a copy of the baseline, as `placebench.compare.keep.control.Control` reads it."""
     setup: str | None = None
@@ -58,7 +62,19 @@ class Experiment:
 
 
 _METRICS = (*METRICS, *COUNTED)
-_DATA = ("topology", "trees", "seed", "replicates", "rounds", "users", "rate", "utilization", "control")
+_DATA = (
+    "topology",
+    "trees",
+    "seed",
+    "replicates",
+    "rounds",
+    "users",
+    "rate",
+    "utilization",
+    "control",
+    "bound_s",
+    "warmup",
+)
 OWN_DATA = ("setup", "template_db", "database", "may_change", "superuser")
 
 
@@ -91,6 +107,8 @@ class _File(WorkloadKeys, frozen=True, forbid_unknown_fields=True, kw_only=True)
     rate: Annotated[float, Meta(gt=0, le=limits.COMPARED_RATE_PER_S)] | None = None
     utilization: Annotated[float, Meta(ge=0, le=1)] | None = None
     control: str | None = None
+    bound_s: Annotated[float, Meta(gt=0, le=limits.COMPARED_BOUND_S)] | None = None
+    warmup: Annotated[int, Meta(ge=0, le=limits.REQUESTS)] | None = None
     setup: str | None = None
     template_db: str | None = None
     database: DatabaseKind | None = None
