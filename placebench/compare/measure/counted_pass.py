@@ -10,6 +10,7 @@ import ctypes
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -49,6 +50,8 @@ _SHOWN_LETTERS = 300
 _HASH_SEED = 1
 _KEPT_RECORDINGS = 200
 """Maximum number of recordings that the profiler keeps as files."""
+_LATER_REQUESTS, _LATER_PART, _LATER_S = 800, 100, 3.0
+"""The most requests after the counted ones whose statements are counted too, in parts, and about their time."""
 _IN_OPEN = 0x20
 """The event IN_OPEN of inotify(7)."""
 _COUNTED = """
@@ -192,6 +195,27 @@ class _Recordings:
             for request, statements in zip(counted, cycles, strict=True)
         ]
 
+    def later(self, drive: Callable[[int], Driven], counted: list[_Request], names: list[str]) -> float | None:
+        """Return the statements per request after many more requests, as the replicates send them; None if unknown.
+
+        drive: sends the cycle of requests that many times. Stops at the first part with another number than before.
+        """
+        if self._folder is None or self._variant.ours or not counted or counted[0].statements is None:
+            return None
+        usual = sum(each.statements or 0.0 for each in counted) / len(counted)
+        cycle, sent = counted[0].requests, 0
+        discard_recordings(self._folder, names, 0)
+        began = time.monotonic()
+        while sent < _LATER_REQUESTS and time.monotonic() - began < _LATER_S:
+            driven = drive(max(1, _LATER_PART // cycle)).check()
+            found = wait_for_recordings(self._folder, names, len(driven.wall_s))
+            sent += len(found)
+            seen = sum(len(recording.statements) for _, recording in found[-cycle:]) / cycle
+            discard_recordings(self._folder, names, 0)
+            if seen != usual:
+                return seen
+        return usual
+
 
 @contextmanager
 def _open_recordings(variant: Variant, database_url: str, folder: Path) -> Iterator[_Recordings]:
@@ -257,12 +281,23 @@ def count_on_the_wire(
         by_statement = _by_statement(before, counters.each(), sum(each.requests for each in counted))
         later, kept = counters.table_statements(before, by_statement, first + len(warm.wall_s))
         counted = recordings.fill(counted, warm)
+        timed = None
+        if not prepared.workload.writes and not workload.script:
+            timed = recordings.later(lambda times: client.drive(server.url, workload, times=times), counted, warm.names)
+        if timed is not None and later is None:
+            later = sum(each.statements or 0.0 for each in counted) / len(counted)
         if warm.redirects == len(warm.wall_s):
             note(f"{name} redirects every request, which is what is measured: if it is to a login, give one (--login)")
         traffic = counters.traffic()
         if variant.uses_database and not is_opened() and not (traffic and traffic.bytes_sent):
             raise no_traffic(name)
-    made = replace(_wire_pass(name, counted), by_statement=by_statement, table_statements=later, first_statements=kept)
+    made = replace(
+        _wire_pass(name, counted),
+        by_statement=by_statement,
+        table_statements=later,
+        first_statements=kept,
+        timed_statements=timed,
+    )
     made.save(prepared.folder / f"wire-{name}.json")
     return made
 

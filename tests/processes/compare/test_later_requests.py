@@ -1,0 +1,80 @@
+"""What `placebench compare` sees of a variant that changes once it is warm."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from placebench.cli import main
+
+APP = """
+import itertools
+import os
+import sqlite3
+
+NUMBER = itertools.count()
+KEPT = []
+
+
+def wsgi(environ, start_response):
+    if not KEPT or os.environ["KIND"] == "honest" or next(NUMBER) < 60:
+        with sqlite3.connect(os.environ["DATABASE_URL"].removeprefix("sqlite:///")) as connection:
+            KEPT[:] = connection.execute("SELECT sum(number) FROM numbers").fetchone()
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [str(KEPT[0]).encode()]
+"""
+SETUP = """
+import os, sqlite3
+with sqlite3.connect(os.environ["DATABASE_URL"].removeprefix("sqlite:///")) as connection:
+    connection.execute("CREATE TABLE numbers (number INTEGER)")
+    connection.execute("INSERT INTO numbers VALUES (1), (2)")
+"""
+PLAN = """
+database = "sqlite"
+setup = "python fill.py"
+request = "/"
+
+[app]
+app = "service:wsgi"
+server = "gunicorn"
+
+[variants.honest]
+env = { KIND = "honest" }
+[variants.warm]
+env = { KIND = "warm" }
+"""
+
+
+def test_a_variant_that_answers_from_memory_once_it_is_warm_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SQLite counts nothing: statements are counted again after some hundred requests."""
+    for name, text in (("service.py", APP), ("fill.py", SETUP), ("plan.toml", PLAN)):
+        (tmp_path / name).write_text(text)
+
+    words = [
+        "compare",
+        "--plan",
+        str(tmp_path / "plan.toml"),
+        "-n",
+        "1",
+        "--rounds",
+        "1",
+        "--warmup",
+        "80",
+        "-q",
+        "--json",
+    ]
+    code = main([*words, "--bound", "200ms", "-o", str(tmp_path / "run")])
+
+    document = json.loads(capsys.readouterr().out)
+    conclusion = str(document["conclusion"])
+    assert 3 == code
+    assert "warm sends 0 statements on tables per request while it is timed, and 1 when they are counted" in conclusion
+    assert "honest sends" not in conclusion
+    settings = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (80, 0.2) == (settings["settings"]["warmup"], settings["settings"]["bound_s"])
+    assert (80, 0.2) == (settings["plan"]["warmup"], settings["plan"]["bound_s"])
+    blocks = [json.loads(line) for line in (tmp_path / "run" / "blocks.jsonl").read_text().splitlines()]
+    assert 80 < min(block["counters"]["served"] for block in blocks)
+    assert all(block["counters"][name] > 0 for block in blocks for name in ("start_s", "start_pss_bytes"))
