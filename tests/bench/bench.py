@@ -300,6 +300,8 @@ SECTIONS: dict[str, Any] = {
     "link": lambda arguments: _beside("links").bench_link(arguments, say, spread),
     "staleness": lambda arguments: _beside("staleness").bench_staleness(arguments, say, spread),
     "sequential": lambda arguments: _beside("sequential_simulation").bench_sequential(arguments, say, spread),
+    "controls": lambda arguments: _beside("control_trials").bench_controls(arguments, say, spread),
+    "controls-real": lambda arguments: _beside("control_trials").bench_controls_real(arguments, say, spread),
     "profiler": bench_profiler,
     "profiled": bench_profiled,
     "flame": bench_flame,

@@ -1155,6 +1155,18 @@ def sequential_power() -> str:
     return table("| Effect | sequential | analyses after 12, 24, 36 | fixed 12 |", rows)
 
 
+# --- controls.json
+
+
+@figure
+def controls() -> str:
+    rows = [
+        (each["replicates"], *(f"{each[name]} of {each['runs']}" for name in ("false_alarm", "found")))
+        for each in raw("controls.json")["simulated"]
+    ]
+    return table("| Replicates | false alarms | control found |", rows)
+
+
 # --- network-*.json, matrix-*.json
 
 

@@ -244,6 +244,7 @@ RECIPES = (
     Recipe("flame", ("flame-graphs.json",), section="flame --trees 300 --repeats 8"),
     Recipe("waiting", ("waiting.json",), section="waiting"),
     Recipe("sequential", ("sequential.json",), section="sequential"),
+    Recipe("controls", ("controls.json",), section="controls"),
     Recipe(
         "operators",
         ("operators.json",),
