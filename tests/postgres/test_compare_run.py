@@ -323,7 +323,8 @@ CONNECTS = """
 import os
 from sqlalchemy import NullPool, QueuePool, create_engine, text
 
-engine = create_engine(os.environ["DATABASE_URL"], poolclass=NullPool if os.environ["POOL"] == "none" else QueuePool)
+poolclass = NullPool if os.environ["POOL"] == "none" else QueuePool
+engine = create_engine(os.environ["SQLALCHEMY_DATABASE_URL"], poolclass=poolclass)
 
 
 def application(environ, start_response):

@@ -14,7 +14,7 @@ from placebench.runtime.postgres import Server
 SHOP = """
 import os
 from sqlalchemy import create_engine, text
-engine = create_engine(os.environ["DATABASE_URL"])
+engine = create_engine(os.environ["SQLALCHEMY_DATABASE_URL"])
 
 def app(environ, start_response):
     with engine.connect() as connection:
@@ -30,7 +30,7 @@ request = "/names"
 [tool.placebench.app]
 app = "shop:app"
 python = "{python}"
-env = {{ DATABASE_URL = "{{database_url}}" }}
+env = {{ SQLALCHEMY_DATABASE_URL = "{{database_url}}" }}
 """
 COMMITS = {"v1": SHOP.format(statements=2), "broken": "import nothing_of_this_name", "slow": SHOP.format(statements=3)}
 

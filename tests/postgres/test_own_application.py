@@ -15,7 +15,7 @@ from placebench.runtime.postgres import Server
 SEED = """
 import os
 from sqlalchemy import create_engine, text
-with create_engine(os.environ["DATABASE_URL"]).begin() as connection:
+with create_engine(os.environ["SQLALCHEMY_DATABASE_URL"]).begin() as connection:
     made_at = "made_at timestamp DEFAULT CURRENT_TIMESTAMP"
     connection.execute(text(f"CREATE TABLE orders (id integer PRIMARY KEY, {made_at})"))
     connection.execute(text("CREATE TABLE items (id integer PRIMARY KEY, order_id integer, name text)"))
@@ -27,7 +27,7 @@ FASTAPI = """
 import os
 from fastapi import FastAPI
 from sqlalchemy import create_engine, text
-engine = create_engine(os.environ["DATABASE_URL"])
+engine = create_engine(os.environ["SQLALCHEMY_DATABASE_URL"])
 app = FastAPI()
 
 @app.get("/orders")
@@ -39,7 +39,7 @@ FLASK = """
 import os
 from flask import Flask
 from sqlalchemy import create_engine, text
-engine = create_engine(os.environ["DATABASE_URL"])
+engine = create_engine(os.environ["SQLALCHEMY_DATABASE_URL"])
 app = Flask(__name__)
 
 @app.get("/orders")
@@ -58,7 +58,7 @@ AT_ONCE = """joined = text("SELECT orders.id, name FROM orders JOIN items ON ord
 MIGRATION = """
 import os
 from sqlalchemy import create_engine, text
-with create_engine(os.environ["DATABASE_URL"]).begin() as connection:
+with create_engine(os.environ["SQLALCHEMY_DATABASE_URL"]).begin() as connection:
     connection.execute(text("CREATE INDEX by_order ON items (order_id)"))
 """
 PLAN = """
@@ -165,8 +165,9 @@ def test_an_application_that_ignores_the_database_is_refused(database: str, shop
     plan = PLAN.replace("[tool.placebench]", f'[tool.placebench]\ndatabase = "{database}"')
     own = f"sqlite:///{shop / 'own.db'}"
     write_shop(shop, plan=plan + TWO)
-    subprocess.run([sys.executable, "seed.py"], env={"DATABASE_URL": own}, check=True)
-    (shop / "shop.py").write_text(FLASK.replace('os.environ["DATABASE_URL"]', f'"{own}"').replace("{body}", AT_ONCE))
+    subprocess.run([sys.executable, "seed.py"], env={"SQLALCHEMY_DATABASE_URL": own}, check=True)
+    ignoring = FLASK.replace('os.environ["SQLALCHEMY_DATABASE_URL"]', f'"{own}"')
+    (shop / "shop.py").write_text(ignoring.replace("{body}", AT_ONCE))
 
     code, last, run = compare("-n", "0", "--gate", "statements <= 1")
 
@@ -205,7 +206,7 @@ def test_a_template_is_copied_and_stays(shop: Path, compare: Compare, database_u
     """With what a setup command adds to the copy; somebody may be connected to the template meanwhile."""
     add = "psql -qc 'DELETE FROM items WHERE id = 3'"
     write_shop(shop, plan=PLAN.replace('"python seed.py"', f'"{add}"') + TWO)
-    subprocess.run([sys.executable, "seed.py"], env={"DATABASE_URL": database_url}, check=True)
+    subprocess.run([sys.executable, "seed.py"], env={"SQLALCHEMY_DATABASE_URL": database_url}, check=True)
     engine = create_engine(database_url)
 
     with engine.connect() as connection:

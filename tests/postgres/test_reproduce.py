@@ -12,7 +12,7 @@ from placebench.runtime.postgres import Server
 SHOP = """
 import os
 from sqlalchemy import create_engine, text
-engine = create_engine(os.environ["DATABASE_URL"])
+engine = create_engine(os.environ["SQLALCHEMY_DATABASE_URL"])
 
 def app(environ, start_response):
     with engine.begin() as connection:

@@ -23,7 +23,7 @@ TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
 SHOP = """
 import os
 from sqlalchemy import create_engine, text
-engine = create_engine(os.environ["DATABASE_URL"])
+engine = create_engine(os.environ["SQLALCHEMY_DATABASE_URL"])
 
 def names_of(connection):
     {body}
@@ -55,7 +55,7 @@ def repository(folder: Path) -> Path:
 def test_two_revisions_of_an_application(server: Server, tmp_path: Path) -> None:
     """One statement against 15, under the same interleaving: the gate fails, and both flames name what changed."""
     shop = repository(tmp_path / "shop")
-    app = VariantTable(app="shop:app", python=sys.executable, env={"DATABASE_URL": "{database_url}"})
+    app = VariantTable(app="shop:app", python=sys.executable, env={"SQLALCHEMY_DATABASE_URL": "{database_url}"})
     variants = read_variants(["quick", "slow"], VariantTables(app=app, folder=shop))
     folder = claim_folder(tmp_path / "revisions")
     settings = CompareSettings(

@@ -40,7 +40,7 @@ def app(environ, start_response):
         body = {{"access_token": "{canary("token of the login")}"}}
     elif path != "/":
         assert "sid={canary("cookie")}" in environ["HTTP_COOKIE"] and known
-        with create_engine(os.environ["DATABASE_URL"]).connect() as connection:
+        with create_engine(os.environ["SQLALCHEMY_DATABASE_URL"]).connect() as connection:
             body = {{"orders": connection.scalar(text("SELECT count(*) FROM orders"))}}
     else:
         body = {{}}

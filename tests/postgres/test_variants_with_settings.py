@@ -180,7 +180,7 @@ OVERFLOWING = """
 import os
 from sqlalchemy import create_engine, text
 
-engine = create_engine(os.environ["DATABASE_URL"], pool_size=1)
+engine = create_engine(os.environ["SQLALCHEMY_DATABASE_URL"], pool_size=1)
 
 
 def app(environ, start_response):
@@ -202,7 +202,7 @@ def test_a_connection_beyond_the_pool_is_not_overlooked(
     if server.version_number < 150000:
         pytest.skip("before PostgreSQL 15 nobody tells of sessions that came and went")
     (tmp_path / "overflowing.py").write_text(OVERFLOWING)
-    variables = {"DATABASE_URL": "{database_url}", "PYTHONPATH": str(tmp_path)}
+    variables = {"SQLALCHEMY_DATABASE_URL": "{database_url}", "PYTHONPATH": str(tmp_path)}
     variant = Variant("own", module="overflowing:app", variables=variables, request=request_path, ours=False)
     variants = PreparedVariants(
         (variant,),

@@ -12,7 +12,7 @@ from shop.models import Order
 PAGE = 50
 
 app = FastAPI()
-engine = create_engine(os.environ["DATABASE_URL"])
+engine = create_engine(os.environ.get("SQLALCHEMY_DATABASE_URL") or os.environ["DATABASE_URL"])
 
 
 @app.get("/orders")

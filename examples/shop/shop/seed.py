@@ -28,7 +28,7 @@ ROWS = {
 
 
 def main() -> None:
-    with create_engine(os.environ["DATABASE_URL"]).begin() as connection:
+    with create_engine(os.environ.get("SQLALCHEMY_DATABASE_URL") or os.environ["DATABASE_URL"]).begin() as connection:
         Base.metadata.create_all(connection)
         counts = {table: connection.execute(text(insert)).rowcount for table, insert in ROWS.items()}
         connection.execute(text("ANALYZE"))

@@ -23,7 +23,7 @@ from placebench.meters.table_contents import TableContents, read_tables
 from placebench.registries import Registry
 from placebench.runtime.postgres import normalise_url
 from placebench.runtime.postgres.binaries import find_binaries
-from placebench.runtime.postgres.connection import application_url, describe, libpq_variables
+from placebench.runtime.postgres.connection import describe, libpq_variables, plain_url, sqlalchemy_url
 from placebench.runtime.supervisor import ChildLog, ChildSpec, start_child
 
 _COMMAND = "PLACEBENCH_COMMAND"
@@ -178,14 +178,16 @@ def fill_placeholders(value: str, url: str) -> str:
 
 
 def database_variables(url: str, python: str | None) -> dict[str, str]:
-    """Return DATABASE_URL, and for PostgreSQL the variables that psql and pg_restore read; empty without a database.
+    """Return the database in the variables that programs read it from; empty without a database.
+
+    DATABASE_URL as most tools take it, SQLALCHEMY_DATABASE_URL as SQLAlchemy does, and for PostgreSQL those of psql.
 
     python: the Python of the environment whose programs read the variables; None: this environment.
     """
     if not url:
         return {}
     libpq = libpq_variables(url) if url.startswith("postgres") else {}
-    return {"DATABASE_URL": application_url(url, python), **libpq}
+    return {"DATABASE_URL": plain_url(url), "SQLALCHEMY_DATABASE_URL": sqlalchemy_url(url, python), **libpq}
 
 
 def search_path(python: str | None) -> str:

@@ -145,14 +145,18 @@ def with_database(url: str, name: str) -> str:
     return make_url(url).set(database=name).render_as_string(hide_password=False)
 
 
-def application_url(url: str, python: str | None = None) -> str:
-    """Return the URL for DATABASE_URL of applications: `postgresql://…`, which psql, Django and asyncpg accept too.
+def plain_url(url: str) -> str:
+    """Return the URL for DATABASE_URL of applications: `postgresql://…`, which psql, Django and asyncpg accept too."""
+    return url.replace(f"{_DRIVER}://", "postgresql://", 1)
+
+
+def sqlalchemy_url(url: str, python: str | None = None) -> str:
+    """Return the URL for SQLALCHEMY_DATABASE_URL of applications, with the driver that their environment has.
 
     python: the Python of the application's environment; None for this one. If that environment has SQLAlchemy 2.1 and
-    psycopg2, the URL keeps the driver's name, because this SQLAlchemy would read a bare URL as psycopg 3. The driver of
-    an application therefore never changes.
+    psycopg2, the URL names the driver, because this SQLAlchemy would read a bare URL as psycopg 3.
     """
-    plain = url.replace(f"{_DRIVER}://", "postgresql://", 1)
+    plain = plain_url(url)
     return url if plain != url and _needs_driver_name(python or sys.executable) else plain
 
 

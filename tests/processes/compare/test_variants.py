@@ -43,6 +43,7 @@ def test_an_application_of_another_environment(tmp_path: Path) -> None:
     assert (variant.name, variant.ours, spec.module, spec.python) == ("base_1", False, "shop.wsgi:app", python)
     assert spec.environment == {
         "DATABASE_URL": "postgresql://h/d",
+        "SQLALCHEMY_DATABASE_URL": "postgresql://h/d",
         "PGHOST": "h",
         "PGDATABASE": "d",
         "DB": "postgresql://h/d",

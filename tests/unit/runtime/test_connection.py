@@ -7,7 +7,7 @@ import pytest
 
 from placebench.errors import DatabaseError
 from placebench.runtime.postgres import check_database, normalise_url
-from placebench.runtime.postgres.connection import application_url, describe, own_url, with_database
+from placebench.runtime.postgres.connection import describe, own_url, plain_url, sqlalchemy_url, with_database
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,8 @@ NAMED = "postgresql+psycopg2://u:p%40w@h:5433/db?sslmode=disable"
 def test_applications_get_the_url_that_their_environment_reads(
     sqlalchemy: str | None, others: list[str], expected: str, tmp_path: Path
 ) -> None:
-    """postgresql:// as in production, but where SQLAlchemy 2.1 would take psycopg 3 for it instead of psycopg2."""
+    """SQLAlchemy's names the driver where 2.1 would take psycopg 3 for psycopg2; the plain one never does."""
+    assert PLAIN == plain_url(NAMED)
     EnvBuilder(with_pip=False, symlinks=True).create(tmp_path / "venv")
     (packages,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
     for name in others:
@@ -123,5 +124,5 @@ def test_applications_get_the_url_that_their_environment_reads(
         described.mkdir()
         (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: SQLAlchemy\nVersion: {sqlalchemy}\n")
 
-    assert application_url(NAMED, str(tmp_path / "venv" / "bin" / "python")) == expected
-    assert application_url("sqlite:///x.db") == "sqlite:///x.db"
+    assert sqlalchemy_url(NAMED, str(tmp_path / "venv" / "bin" / "python")) == expected
+    assert sqlalchemy_url("sqlite:///x.db") == "sqlite:///x.db"
