@@ -50,7 +50,7 @@ def route_results(figures: Figures) -> list[RouteResult]:
     names = [requests[number].get("route") or requests[number]["request"] for number in order if number < len(requests)]
     names = [name for name in names if name not in figures.responses.left_out]
     routes = list(dict.fromkeys(names))
-    if len(routes) < 2 or compared_users(run) > 1 or compared_rate(run):
+    if run.head.command != "compare" or len(routes) < 2 or compared_users(run) > 1 or compared_rate(run):
         return []
     is_sequential = bool(run.head.settings.get("sequential"))
     made = []
