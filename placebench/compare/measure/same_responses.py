@@ -151,14 +151,13 @@ class SameResponses:
         """
         expected = self._expectation(request)
         rules = self._rules_of_requests.get(request, self.rules)
-        if expected.digest is None or rules.off or self.rules.kind:
+        new = [digest for digest in digests if digest not in expected.accepted]
+        if not new or expected.digest is None or rules.off or self.rules.kind:
             return []
         first, found = read_response(folder, expected.digest, rules), VaryingPlaces()
-        for digest in digests:
-            if digest not in expected.accepted and isinstance(first, DocumentResponse):
-                response = read_response(folder, digest, rules)
-                if isinstance(response, DocumentResponse) and response.digest not in expected.accepted:
-                    found |= varying_places(first, response) or VaryingPlaces()
+        for response in (read_response(folder, digest, rules) for digest in new):
+            if isinstance(first, DocumentResponse) and isinstance(response, DocumentResponse):
+                found |= varying_places(first, response) or VaryingPlaces()
         if not found:
             return []
         self._rules_of_requests[request] = rules = found.added_to(rules)
