@@ -240,14 +240,19 @@ def _log_growth(blocks: Sequence[MeasuredBlock]) -> float | None:
 
 
 def _log_slowdown(blocks: Sequence[MeasuredBlock]) -> float | None:
-    """Return the mean log ratio of a start's last blocks over its first: how much slower a process becomes."""
+    """Return the mean log ratio of a start's last requests over its first: how much slower a process becomes.
+
+    The lower quartile of wall times is compared, because a busy machine makes any request slower and none faster.
+    """
     changes = []
     for start in _by_start(blocks):
         part = len(start) // 4
-        early, late = (_log_wall(each) for each in (start[:part], start[len(start) - part :])) if part else (None, None)
-        if early is None or late is None:
+        early, late = (
+            sorted(chain.from_iterable(map(_cycle_means, each))) for each in (start[:part], start[len(start) - part :])
+        )
+        if not early or not late:
             return None
-        changes.append(late - early)
+        changes.append(math.log(late[len(late) // 4] / early[len(early) // 4]))
     return fmean(changes) if changes else None
 
 

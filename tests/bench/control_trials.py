@@ -75,7 +75,7 @@ def bench_controls_real(arguments: argparse.Namespace, say: Callable[..., None],
         for words in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "Sell things"]):
             subprocess.run(["git", *words], cwd=folder, check=True)
         preset = ["-n", "1", "--rounds", "1", "--control", "3%"] if arguments.smoke else ["--preset", "quick"]
-        for number in range(arguments.runs):
+        for number in range(1 if arguments.smoke else arguments.runs):
             run = Path(name) / f"run-{number}"
             words = [
                 "compare",
