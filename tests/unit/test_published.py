@@ -96,6 +96,7 @@ def test_each_raw_file_has_its_recipe() -> None:
     assert len(files) == len(set(files))
 
 
+@pytest.mark.processes
 def test_each_raw_file_names_a_commit_of_this_history() -> None:
     """All others are listed on the page, which may only become fewer: each is made anew by `--missing`."""
     shallow = subprocess.run(["git", "rev-parse", "--is-shallow-repository"], cwd=TOP, capture_output=True, check=False)
