@@ -134,6 +134,7 @@ def _configure_network(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--job",
         choices=JOBS,
+        metavar="JOB",
         default="query",
         help="query: the request; tiny: many small reads; waits: the request and 250 ms of pg_sleep(); mixed: small "
         "reads, and after each four of them the same as waits; http, rows and walk: small reads, writes and "
