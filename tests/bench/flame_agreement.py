@@ -3,20 +3,27 @@
     python flame_agreement.py PROGRAM ROUNDS RUNS [DATABASE_URL REQUEST]
 
 A round runs the program once in each mode, in a random order: without a flame graph (""), sampled, flame, and external
-if py-spy may sample. A recording runs the program RUNS times, so that there are enough samples. DATABASE_URL and
-REQUEST are those of "reference". In the result, `cpu_s` has the CPU seconds of each run by mode, `samples` the samples
-of Python's time, and `shares` the share that each of the ten largest functions has of each run, by mode. A function's
-time is that of all stacks it is in; those in nearly all stacks are left out.
+if py-spy may sample, and in a child process with "signals": the stack at each signal of a timer, as `faulthandler`
+writes it, wherever the signal comes. This is what the modes are compared with. It is no mode of placebench: if a signal
+comes while a frame is being made, the process can die, some once in ten thousand samples; then it is run anew. A round
+before the first is not counted. A recording runs the program RUNS times, so that there are enough samples. DATABASE_URL
+and REQUEST are those of "reference". In the result, `cpu_s` has the CPU seconds of each run by mode, `samples` the
+samples of Python's time, and `shares` the share that each of the ten largest functions has of each run, by mode. A
+function's time is that of all stacks it is in; those in nearly all stacks are left out.
 """
 
 import asyncio
 import csv
+import faulthandler
 import gc
 import io
 import json
+import os
 import random
 import re
+import signal
 import sys
+import tempfile
 import time
 import zlib
 from collections import Counter, defaultdict
@@ -28,11 +35,14 @@ from placebench import SqlProfiler
 from placebench.errors import ProfilerError
 from placebench.profiler.analysis.sampling_error import SamplingError
 from placebench.profiler.capture.external_sampler import find_py_spy
+from placebench.profiler.capture.stack import PROFILER_FOLDER
 from placebench.profiler.model.session import FlameSession
 
+SIGNALS, _SIGNAL_INTERVAL_S = "signals", 0.002
+_STACK, _FRAME = "Stack (most recent call first):\n", re.compile(r'File "(.*\.py)", line \d+ in (.*)')
 FRAMES = 10
 MAX_SHARE = 0.97
-_FOLDERS = re.compile(r"^.*/(?:site-packages|lib/python3\.\d+|tests/bench|placebench(?=/placebench))/")
+_FOLDERS = re.compile(r"^.*/(?:site-packages|lib/python3\.\d+|tests/bench|(?=placebench/(?!placebench/)))/?")
 WORDS = [
     "each",
     "statement",
@@ -332,22 +342,31 @@ def main(name: str, rounds: int, runs: int) -> None:
     profiler = SqlProfiler()
     run = PROGRAMS[name]()
     run()
-    modes = ["", "sampled", "flame", *_external()]
-    cpu_s: dict[str, list[float]] = {mode: [] for mode in modes}
-    sessions: dict[str, list[FlameSession]] = {mode: [] for mode in modes if mode}
-    for number in range(rounds):
+    modes = ["", "sampled", "flame", *_external(), SIGNALS]
+    cpu_s: defaultdict[str, list[float]] = defaultdict(list)
+    samples: defaultdict[str, list[float]] = defaultdict(list)
+    shares: defaultdict[str, list[dict[str, float]]] = defaultdict(list)
+    for number in range(-1, rounds):
+        if not number:  # what each mode loads at first is loaded
+            for counted in (cpu_s, samples, shares):
+                counted.clear()
         for mode in random.Random(number).sample(modes, len(modes)):
             gc.collect()
+            if mode == SIGNALS:
+                count, found = shares_by_signals(run, runs)
+                samples[mode].append(count)
+                shares[mode].append(found)
+                continue
             began = time.process_time()
             with profiler.record(name, mode) if mode else nullcontext() as recording:
                 for _ in range(runs):
                     run()
             cpu_s[mode].append(time.process_time() - began)
-            if recording is not None:
-                sessions[mode].append(recording.session)
-    shares = {mode: [shares_of(each) for each in made] for mode, made in sessions.items()}
+            if recording is not None and recording.session is not None:
+                samples[mode].append(SamplingError.of(recording.session).samples)
+                shares[mode].append(shares_of(recording.session))
     of_all: defaultdict[str, float] = defaultdict(float)
-    for each in shares["flame"]:
+    for each in shares[SIGNALS]:
         for function, share in each.items():
             of_all[function] += share / rounds
     largest = sorted((each for each in of_all if of_all[each] < MAX_SHARE), key=lambda each: -of_all[each])[:FRAMES]
@@ -355,7 +374,7 @@ def main(name: str, rounds: int, runs: int) -> None:
         json.dumps(
             {
                 "cpu_s": cpu_s,
-                "samples": {mode: [SamplingError.of(each).samples for each in made] for mode, made in sessions.items()},
+                "samples": samples,
                 "shares": {
                     function: {mode: [each.get(function, 0.0) for each in made] for mode, made in shares.items()}
                     for function in largest
@@ -378,12 +397,39 @@ def shares_of(session: FlameSession) -> dict[str, float]:
     total_s = sum(seconds for _, seconds in session.frame_records)
     shares: defaultdict[str, float] = defaultdict(float)
     for stack, seconds in session.frame_records:
-        named = {
-            ":".join(reversed(frame.split("\x00")[:2])) for frame in stack if frame.split("\x00")[1].endswith(".py")
-        }
-        for function in named:
+        named = [frame.split("\x00")[:2] for frame in stack]
+        for function in {shown(file, function) for function, file in named if file.endswith(".py")}:
             shares[function] += seconds / total_s
     return shares
+
+
+def shown(file: str, function: str) -> str:
+    """A function with its file, without the folders that are this machine's."""
+    return f"{_FOLDERS.sub('', file)}:{function}"
+
+
+def shares_by_signals(run: Callable[[], object], runs: int) -> tuple[int, dict[str, float]]:
+    """The number of samples by signals, and the shares of the functions, of a child process that ran the program."""
+    while True:
+        with tempfile.TemporaryFile() as file:
+            child = os.fork()
+            if not child:
+                faulthandler.register(signal.SIGALRM, file, all_threads=False)
+                signal.setitimer(signal.ITIMER_REAL, _SIGNAL_INTERVAL_S, _SIGNAL_INTERVAL_S)
+                for _ in range(runs):
+                    run()
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
+                os._exit(0)
+            if os.waitpid(child, 0)[1]:
+                continue
+            file.seek(0)
+            stacks = file.read().decode().split(_STACK)[1:]
+        shares: defaultdict[str, float] = defaultdict(float)
+        for stack in stacks:
+            named = _FRAME.findall(stack)
+            for function in {shown(*each) for each in named if not each[0].startswith(PROFILER_FOLDER)}:
+                shares[function] += 1 / len(stacks)
+        return len(stacks), shares
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from placebench.cli import parser
+from placebench.profiler.analysis.sampling_error import SamplingError
 
 TOP = Path(__file__).parents[2]
 RESULTS = TOP / "docs" / "results"
@@ -86,6 +87,16 @@ def test_sentences_that_compare_are_those_of_the_raw_files() -> None:
     assert max(waiting) < 1
     assert sorted(waiting)[2] == pytest.approx(0.91, abs=0.01)
     assert [sum(ratio > 1 for ratio in ratios) for ratios in cpu] == [2, 1]
+
+
+@pytest.mark.parametrize(("mode", "interval_s"), [("sampled", 0.010), ("flame", 0.00025)])
+def test_the_page_of_a_flame_graph_admits_as_much_as_was_measured(mode: str, interval_s: float) -> None:
+    """By how much a share was wrong in the worst of the programs, beside its margin."""
+    measured = published.flame_shift(mode, "signals")
+
+    admitted = SamplingError(1.0, 1.0, 1.0, interval_s).shift
+    assert admitted is not None
+    assert measured is None or measured[2] <= admitted
 
 
 def test_each_raw_file_has_its_recipe() -> None:

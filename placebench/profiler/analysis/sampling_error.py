@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 _EXACT = ("sql", "plan", "gc")
 _Z = 1.96
 """For 95 %."""
+_SHIFTS = {0.010: 0.15, 0.00025: 0.12}
+"""By the interval, which is that of `sampled` or of `flame`: docs/explanation/overhead.md#per-program, rounded up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,14 @@ class SamplingError:
         estimated_s = sum(seconds for stack, seconds in session.frame_records if not is_exact(stack))
         samples = session.sample_count * estimated_s / total_s if total_s else 0.0
         return cls(total_s, estimated_s, samples, session.min_interval)
+
+    @property
+    def shift(self) -> float | None:
+        """How much more a share was wrong in the worst of ten programs than by its margin; None if not measured.
+
+        The sampling thread looks only where Python checks for its lock, and a profile function slows down calls.
+        """
+        return _SHIFTS.get(self.interval_s)
 
     def margin(self, seconds: float) -> float | None:
         """Return the half-width of the 95 % interval of a share of the whole time; None if there are no samples.

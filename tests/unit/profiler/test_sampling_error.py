@@ -98,3 +98,16 @@ def test_the_page_of_a_flame_graph_says_how_exact_it_is(tmp_path: Path) -> None:
     page = " ".join((tmp_path / "flame.html").read_text().split())
     assert "6.00 s of Python are estimated from 60 samples, at most one every 5.00 ms" in page
     assert "half of it is known to ± 7.4 % of the whole (95 % interval), a tenth to ± 6.1 %" in page
+
+
+@pytest.mark.parametrize(("interval_s", "points"), [(0.010, [15]), (0.00025, [12]), (0.005, [])])
+def test_the_page_says_by_how_much_a_mode_can_be_wrong_beside_its_samples(
+    tmp_path: Path, interval_s: float, points: list[int]
+) -> None:
+    """The sampling thread and the profile function were compared with stacks at signals; others were not."""
+    made = session_of(MADE.frame_records, sample_count=100, min_interval=interval_s, start_call_stack=[ROOT])
+    write_flame_page(made, tmp_path / "flame.html", title="shop")
+
+    page = " ".join((tmp_path / "flame.html").read_text().split())
+    assert [f"in the worst of ten programs by {each} points" in page for each in points] == [True] * len(points)
+    assert ("in the worst of ten programs" in page) == bool(points)
