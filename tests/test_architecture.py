@@ -95,6 +95,7 @@ MAY_IMPORT = {
         "page",
         "units",
         "decoding",
+        "http_session",
         "masking",
         "errors",
     },

@@ -74,8 +74,8 @@ OWN: Mapping[str, Entry] = {
     "load": Entry("put a closed-loop or open-loop load on a service, or find its capacity", "placebench.commands.load"),
     "study": Entry("measure your own work in different ways: values of its options, threads or processes"),
     "study matrix": Entry(
-        "a command with each combination of some values: overhead over a control, per run and result",
-        "placebench.commands.study",
+        "a command or an application with each combination of some values: effects over a control",
+        "placebench.commands.study_matrix",
     ),
     "study network": Entry(
         "an application or a command behind links: time, round trips, bytes and CPU by latency",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from placebench.compare.load.client_machine import ClientMachine
     from placebench.compare.what.data_setup import DataSetup
     from placebench.compare.what.trials import Experiment
-    from placebench.compare.what.variants import Variant, VariantTable
+    from placebench.compare.what.variants import Variant
     from placebench.compare.what.workload import Workload
     from placebench.gates import Gate
     from placebench.http_session import Request
@@ -34,24 +34,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _Options = TypeVar("_Options", bound=options.RunCommandOptions)
 _NEEDED = 6
-
-
-def _with_python(plan: "Experiment", python: Path) -> "Experiment":
-    """Return the plan with *python* for each application that does not name a Python itself."""
-    from msgspec import structs
-
-    def named(table: "VariantTable") -> "VariantTable":
-        is_own = table.app or table.command
-        return structs.replace(table, python=str(python.absolute())) if is_own and not table.python else table
-
-    tables = plan.tables
-    app = named(tables.app) if tables.app else None
-    variants = {name: named(table) for name, table in tables.variants.items()}
-    if app is None and variants == tables.variants:
-        raise UsageError(
-            "--python is for an application of your own: the plan has no table app, and no variant with one"
-        )
-    return replace(plan, tables=replace(tables, app=app, variants=variants))
 
 
 def compare_plan(
@@ -74,6 +56,7 @@ def compare_plan(
     """
     from placebench.compare.keep.control import NO_CONTROL, Control
     from placebench.compare.published_plan import plan_document
+    from placebench.compare.what.trials import with_python
     from placebench.compare.what.variants import read_variants
 
     emit = emit or partial(emit_report, given.output)
@@ -89,7 +72,7 @@ def compare_plan(
         }
         return _compare_on_host(given, plan, more, gates=gates, emit=emit)
     if given.python:
-        plan = _with_python(plan, given.python)
+        plan = with_python(plan, given.python)
     variants = read_variants(plan.variants, plan.tables, python=given.placement_python)
     data, workload = plan_data(given.data, plan, variants, requests, login)
     variants = tuple(replace(each, postgres={**each.postgres, **postgres}) for each in variants)
@@ -279,7 +262,8 @@ def _data(given: options.PlanDataOptions, plan: "Experiment", variants: "Sequenc
 
     It is an inventory data set if an option or the plan names one, or if a variant is of the reference service.
     """
-    from placebench.compare.what.data_setup import DatabaseKind, OwnData, find_data, kind_of_template
+    from placebench.compare.what.data_setup import DatabaseKind, find_data
+    from placebench.compare.what.trials import own_data
 
     topology = first_given(given.topology, plan.topology, default=None)
     seed = first_given(given.seed, plan.seed, default=options.SEED)
@@ -297,20 +281,7 @@ def _data(given: options.PlanDataOptions, plan: "Experiment", variants: "Sequenc
     if on_mariadb and (own or not of_reference):
         raise UsageError('database = "mariadb" is for inventory data sets and variants of the reference service')
     if own or not (asked or of_reference):
-        kind = kind_of_template(plan.template_db) if plan.template_db else "postgresql"
-        app, folder = plan.tables.app, plan.tables.folder
-        data = OwnData(
-            seed=seed,
-            database=plan.database or kind,
-            command=plan.setup or "",
-            template=plan.template_db or "",
-            folder=folder,
-            python=str(folder / app.python) if app and app.python else None,
-            variables=app.env if app else {},
-            may_change=plan.may_change,
-            superuser=plan.superuser,
-        )
-        return data, ""
+        return own_data(plan, seed=seed), ""
     database: DatabaseKind = "mariadb" if on_mariadb else "postgresql"
     found = find_data(topology or options.TOPOLOGY, seed=seed, database=database, trees=trees, utilization=utilization)
     if on_mariadb and (lacking := [each.name for each in variants if not each.portable]):

@@ -19,15 +19,25 @@ if TYPE_CHECKING:
     from placebench.study.matrix import CommandMatrix
     from placebench.study.workers import OwnWorkersStudy
 
-_JOBS, _QUICK_JOBS = 40, 10
-_MAX_WORKERS, _MAX_JOBS = 64, 60_000
-_TIMEOUT_S: Final = 60.0
+JOBS, QUICK_JOBS = 40, 10
+_MAX_WORKERS, MAX_JOBS = 64, 60_000
+TIMEOUT_S: Final = 60.0
 _WAYS: Final = ("threads", "forks", "spawned", "loop", "free-threaded")
-_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 @dataclass(frozen=True)
-class StudyWorkersOptions(options.RunCommandOptions):
+class OwnStudyOptions(options.RunCommandOptions):
+    """The options of every study of the user's own work (`add_measurement`)."""
+
+    timeout: float | None
+    replicates: int | None
+    preset: str | None
+    seed: int
+
+
+@dataclass(frozen=True)
+class StudyWorkersOptions(OwnStudyOptions):
     """The options of `placebench study workers`; work: MODULE:FUNCTION, or the words of a command."""
 
     work: tuple[str, ...]
@@ -38,10 +48,6 @@ class StudyWorkersOptions(options.RunCommandOptions):
     count: str | None
     python: Path | None
     free_threaded: Path | None
-    timeout: float
-    replicates: int | None
-    preset: str | None
-    seed: int
 
 
 def _configure_workers(parser: ArgumentParser) -> None:
@@ -73,9 +79,9 @@ def _configure_workers(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--jobs",
-        type=options.whole(1, _MAX_JOBS),
+        type=options.whole(1, MAX_JOBS),
         metavar="N",
-        help=f"number of jobs per measurement (default: {_JOBS}; --preset quick: {_QUICK_JOBS})",
+        help=f"number of jobs per measurement (default: {JOBS}; --preset quick: {QUICK_JOBS})",
     )
     parser.add_argument(
         "--count",
@@ -96,66 +102,16 @@ def _configure_workers(parser: ArgumentParser) -> None:
         metavar="PATH",
         help="Python without a GIL that has the function too, for the way free-threaded (default: none)",
     )
-    _add_measurement(parser, quick=f"{_QUICK_JOBS} jobs, 1 worker and as many as cores")
+    add_measurement(parser, quick=f"{QUICK_JOBS} jobs, 1 worker and as many as cores")
 
 
-@dataclass(frozen=True)
-class StudyMatrixOptions(options.RunCommandOptions):
-    """The options of `placebench study matrix`; work: the words of a command with {AXIS} in them."""
-
-    work: tuple[str, ...]
-    axis: tuple[str, ...]
-    control: tuple[str, ...] | None
-    jobs: int | None
-    count: str | None
-    timeout: float
-    replicates: int | None
-    preset: str | None
-    seed: int
-
-
-def _configure_matrix(parser: ArgumentParser) -> None:
-    parser.usage = f"{parser.prog} [options] --axis NAME=V,V -- COMMAND {{NAME}}"
-    parser.add_argument("work", nargs="+", metavar="COMMAND", help="the command, with {NAME} for the value of an axis")
-    parser.add_argument(
-        "--axis",
-        type=options.text,
-        action="append",
-        required=True,
-        metavar="NAME=V,V",
-        help="an axis and its values; repeatable, every combination is measured",
-    )
-    parser.add_argument(
-        "--control",
-        type=options.text,
-        action="append",
-        metavar="NAME=V",
-        help="what a combination is compared with: itself with this value; repeatable (default: the first value of the "
-        "first axis)",
-    )
-    parser.add_argument(
-        "--jobs",
-        type=options.whole(1, _MAX_JOBS),
-        metavar="N",
-        help=f"runs of the command per measurement (default: {_JOBS}; --preset quick: {_QUICK_JOBS})",
-    )
-    parser.add_argument(
-        "--count",
-        type=options.text,
-        metavar="PATTERN",
-        help="count the results in what the command printed, as placebench study workers does",
-    )
-    _add_measurement(parser, quick=f"{_QUICK_JOBS} runs")
-
-
-def _add_measurement(parser: ArgumentParser, *, quick: str) -> None:
+def add_measurement(parser: ArgumentParser, *, quick: str) -> None:
     """Add the options of how a study measures, and of its run; *quick*: what --preset quick changes, for the help."""
     parser.add_argument(
         "--timeout",
         type=options.seconds,
-        default=_TIMEOUT_S,
         metavar="S",
-        help=f"seconds after which a measurement is given up (default: {_TIMEOUT_S:g})",
+        help=f"seconds after which a measurement of jobs is given up (default: {TIMEOUT_S:g})",
     )
     options.add_replicates(parser, options.STUDY_REPLICATES, at_least=1)
     options.add_preset(parser, quick=quick, default="all")
@@ -165,36 +121,11 @@ def _add_measurement(parser: ArgumentParser, *, quick: str) -> None:
     options.add_output(parser, markdown=True, page=True)
 
 
-def _run_matrix(given: StudyMatrixOptions) -> int:
-    """Measure the command with each combination; those at which it fails are named."""
-    from placebench.study.axes import read_axes
-    from placebench.study.matrix import CommandMatrix
-    from placebench.study.workers import Work
-
-    axes = read_axes(given.axis, given.work)
-    control = {}
-    for text in given.control or (f"{next(iter(axes))}={next(iter(axes.values()))[0]}",):
-        name, _, value = text.partition("=")
-        if name not in axes or name in control or not value:
-            raise UsageError(f"--control {text!r}: expected NAME=V with an axis ({', '.join(axes)}), each once")
-        control[name] = value
-    if "://" in given.work[0] or _FUNCTION.fullmatch(given.work[0]):
-        raise UsageError(
-            f"{given.work[0]} is no command: versions of an application are compared by placebench compare, "
-            "a function with several workers is measured by placebench study workers"
-        )
-    _, command = _read_work(given.work)
-    _check_count(given.count)
-    jobs = given.jobs or (_QUICK_JOBS if given.preset == "quick" else _JOBS)
-    work = Work(command=command, count=given.count or "", timeout_s=given.timeout)
-    return _measure(given, CommandMatrix(work, axes, control, jobs))
-
-
 def _run_workers(given: StudyWorkersOptions) -> int:
     """Measure every way and number of workers; measurements are reported even if the run is interrupted or fails."""
     from placebench.study.workers import OwnWorkersStudy, Work
 
-    function, command = _read_work(given.work)
+    function, command = read_work(given.work)
     ways = given.ways or _WAYS
     if strange := [way for way in ways if way not in _WAYS]:
         raise UsageError(f"--ways names {strange[0]!r}: expected {', '.join(_WAYS)}")
@@ -208,16 +139,16 @@ def _run_workers(given: StudyWorkersOptions) -> int:
             )
     if given.coroutine and command:
         raise UsageError("--async is for a function: a command is started by the event loop itself")
-    if given.coroutine and not _FUNCTION.fullmatch(given.coroutine):
+    if given.coroutine and not FUNCTION.fullmatch(given.coroutine):
         raise UsageError(f"--async {given.coroutine!r}: expected MODULE:FUNCTION, as in shop:fetch_orders")
     if command and given.python:
         raise UsageError("--python is for a function: a command names its own program")
     for path in filter(None, (given.python, given.free_threaded)):
         if shutil.which(path) is None:
             raise UsageError(f"no Python at {path}: expected a program, as /path/to/venv/bin/python")
-    _check_count(given.count)
+    check_count(given.count)
     quick, cores = given.preset == "quick", len(os.sched_getaffinity(0))
-    work = Work(function, command, given.coroutine or "", given.count or "", timeout_s=given.timeout)
+    work = Work(function, command, given.coroutine or "", given.count or "", timeout_s=given.timeout or TIMEOUT_S)
     if given.python:
         work = replace(work, python=given.python.absolute())
     if given.free_threaded:
@@ -226,12 +157,13 @@ def _run_workers(given: StudyWorkersOptions) -> int:
         work=work,
         ways=tuple(ways),
         workers=given.workers or tuple(sorted({1, cores} if quick else {1, cores, 2 * cores})),
-        jobs=given.jobs or (_QUICK_JOBS if quick else _JOBS),
+        jobs=given.jobs or (QUICK_JOBS if quick else JOBS),
     )
-    return _measure(given, study)
+    return measure_work(given, study)
 
 
-def _check_count(pattern: str | None) -> None:
+def check_count(pattern: str | None) -> None:
+    """Raise UsageError for a pattern that counts nothing."""
     from placebench.runtime.standalone.job_workers import result_counter
 
     if pattern:
@@ -241,7 +173,7 @@ def _check_count(pattern: str | None) -> None:
             raise UsageError(f"--count: {error}") from error
 
 
-def _measure(given: "StudyWorkersOptions | StudyMatrixOptions", study: "OwnWorkersStudy | CommandMatrix") -> int:
+def measure_work(given: OwnStudyOptions, study: "OwnWorkersStudy | CommandMatrix") -> int:
     """Try every point once, then measure those that are possible, and print the report."""
     import placebench.compare.keep.environment  # noqa: F401  without the extra bench it ends here, before the trials
     from placebench.compare.what.data_setup import OwnData
@@ -263,10 +195,10 @@ def _measure(given: "StudyWorkersOptions | StudyMatrixOptions", study: "OwnWorke
     return 0
 
 
-def _read_work(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+def read_work(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Return a function and no command, or no function and a command."""
     first = words[0]
-    if len(words) == 1 and _FUNCTION.fullmatch(first):
+    if len(words) == 1 and FUNCTION.fullmatch(first):
         return first, ()
     if "://" in first:
         raise UsageError(
@@ -282,6 +214,5 @@ def _read_work(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 
 
 COMMANDS: dict[str, Command[Any]] = {
-    "study matrix": Command(_configure_matrix, _run_matrix, options=StudyMatrixOptions, needs_linux=STARTS_SERVERS),
     "study workers": Command(_configure_workers, _run_workers, options=StudyWorkersOptions, needs_linux=STARTS_SERVERS),
 }

@@ -5,6 +5,7 @@ from typing import Final
 
 KINDS: Final[Mapping[str, str]] = {
     "study-matrix": f"{__name__}.matrix:KIND",
+    "study-matrix-app": f"{__name__}.application_matrix_report:KIND",
     "study-network": f"{__name__}.network:KIND",
     "study-workers": f"{__name__}.workers:KIND",
 }

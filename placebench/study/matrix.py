@@ -4,13 +4,13 @@ The main class is `CommandMatrix`, the study of `placebench study matrix`. A mea
 command, one after another, by the program that does the jobs of `placebench.study.workers`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 from placebench import units
 from placebench.compare.keep.documents import StudySettings
@@ -30,6 +30,17 @@ from placebench.study.axes import fill_words
 from placebench.study.overheads import paired_overhead
 from placebench.study.session import Measure, Point, StudySpec, study_kind
 from placebench.study.workers import OwnWorkersStudy, Work, why_impossible
+
+_Value = TypeVar("_Value")
+
+
+def combinations(axes: Mapping[str, Sequence[_Value]], control: Mapping[str, _Value]) -> tuple[dict[str, _Value], ...]:
+    """Return all combinations of the axes' values, each control before the first combination that needs it."""
+    found: list[dict[str, _Value]] = []
+    for values in product(*axes.values()):
+        point = dict(zip(axes, values, strict=True))
+        found.extend(each for each in ({**point, **control}, point) if each not in found)
+    return tuple(found)
 
 
 class _CommandMatrixSettings(StudySettings[dict[str, str]]):
@@ -58,12 +69,8 @@ class CommandMatrix:
 
     @property
     def points(self) -> tuple[dict[str, str], ...]:
-        """All combinations, each control before the first combination that needs it."""
-        found: list[dict[str, str]] = []
-        for values in product(*self.axes.values()):
-            point = dict(zip(self.axes, values, strict=True))
-            found.extend(each for each in ({**point, **self.control}, point) if each not in found)
-        return tuple(found)
+        """All combinations, with their controls."""
+        return combinations(self.axes, self.control)
 
     def work_of(self, point: Point) -> Work:
         """Return the work of a combination."""

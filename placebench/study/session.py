@@ -33,6 +33,10 @@ _T = TypeVar("_T")
 _Setup = TypeVar("_Setup")
 
 
+class UnmeasurableError(PlacebenchError):
+    """A point cannot be measured, and no further attempt would change that: it is left out, with the reason."""
+
+
 class Restartable(Generic[_T]):
     """A resource shared by measurements, such as a client: started on first use, and restarted after a failure."""
 
@@ -162,17 +166,22 @@ class StudySession(ABC, Generic[_Setup]):
         """Measure a point once, and save the measurement; return why it is invalid, or None."""
         from placebench.compare.keep.run_folder import FAILURES, error_text
 
+        is_final = False
         try:
             made = Measurement(dict(point), repeat, dict(measure(point, repeat)))
         except GateFailedError:
             raise
         except FAILURES as error:
+            is_final = isinstance(error, UnmeasurableError)
             made = Measurement(dict(point), repeat, {}, error_text(error))
         append_lines(self._path, [made])
         if made.invalid is None:
             self._done.add(_key(point, repeat))
         else:
             self._run.note(f"{_point_text(point)} failed: {made.invalid}")
+        if is_final:
+            self._give_up((point, repeat), str(made.invalid))
+            return None
         return made.invalid
 
     def _give_up(self, measured: tuple[Point, int], reason: str) -> None:

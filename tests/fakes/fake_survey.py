@@ -70,6 +70,9 @@ POINTS: Mapping[str, Sequence[dict[str, Any]]] = {
         for link, ms in (("0", 0.0), ("20+30", 50.0))
     ],
     "study-matrix": [{"plugin": plugin} for plugin in ("off", "on")],
+    "study-matrix-app": [
+        {"variant": variant, "users": users} for users in (1, 25) for variant in ("plain", "recorder")
+    ],
     "study-workers": [{"way": way, "workers": workers} for way in ("threads", "forks") for workers in (1, 2)],
 }
 SETTINGS: Mapping[str, dict[str, Any]] = {
@@ -107,6 +110,7 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
         "prepare": "",
     },
     "study-matrix": {"control": {"plugin": "off"}, "jobs": 40, "count": "$.orders[*]"},
+    "study-matrix-app": {"control": {"variant": "plain"}, "count": "$.orders[*]"},
     "study-workers": {"jobs": 40, "count": "$.orders[*]", "coroutine": "", "pythons": {"python": "/usr/bin/python3"}},
 }
 VALUES: Mapping[str, dict[str, Any]] = {
@@ -209,6 +213,23 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "cpu_s": {"nginx": 0.1, "hosts": 2.0, "primary": 0.0, "replicas": 0.5},
     },
     "study-matrix": {"elapsed_s": 2.0, "cpu_s": 1.0, "results": 80, "pss_bytes": 50 * _MIB},
+    "study-matrix-app": {
+        "requests": 400,
+        "request_s": 0.004,
+        "throughput_per_s": 250.0,
+        "p50_s": 0.004,
+        "p95_s": 0.006,
+        "p99_s": None,
+        "cpu_s": 0.003,
+        "pss_bytes": 50 * _MIB,
+        "client_cpu_share": 0.2,
+        "statements": 2.0,
+        "rows": 10.0,
+        "round_trips": 4.0,
+        "bytes_sent": 200.0,
+        "body_bytes": 1000.0,
+        "results": 10.0,
+    },
     "study-workers": {
         "elapsed_s": 2.0,
         "jobs": 40,

@@ -7,8 +7,11 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
+
+from sqlalchemy import make_url
 
 from placebench.compare.what.data_setup import DataSetup, run_command
 from placebench.compare.what.database_copies import copy_sqlite, sqlite_url
@@ -49,6 +52,8 @@ class ScratchData:
         """The common prefix of the names of the run's databases."""
         self.made: dict[str, str] = {}
         """The URLs of the databases by name; the filled one has the empty name."""
+        self._labels: dict[str, str] = {}
+        self._numbers = count(1)
 
     @property
     def url(self) -> str:
@@ -64,12 +69,17 @@ class ScratchData:
         """Return the URL of the copy *name* of the filled database, upgraded to the optional *revisions*."""
         if name not in self.made:
             assert self.url
-            label = f"{self.prefix}_{len(self.made)}"
+            label = self._labels[name] = f"{self.prefix}_{next(self._numbers)}"
             owned = self.server.create_database(label, self.prefix)
             self.made[name] = self.server.admin_url(label) if self._data.superuser else owned
             if revisions:
                 self._data.upgrade(self.made[name], revisions)
         return self.made[name]
+
+    def drop(self, name: str) -> None:
+        """Drop the copy *name*, if there is one."""
+        if self.made.pop(name, None):
+            self.server.drop_database(self._labels.pop(name))
 
 
 class VariantServers:
@@ -130,6 +140,15 @@ class VariantDatabases(ABC):
                 )
         return self._urls[variant.name]
 
+    def renew(self, variant: Variant) -> str:
+        """Return the URL of a new copy for *variant*, in place of the one that its requests have changed."""
+        if old := self._urls.pop(variant.name, ""):
+            self._drop(variant, old)
+        return self.of(variant)
+
+    def _drop(self, variant: Variant, url: str) -> None:  # noqa: B027
+        """Drop the variant's copy at *url*."""
+
     def server_of(self, variant: Variant) -> Server | None:  # noqa: ARG002
         """Return the PostgreSQL server of the variant's database, or None if the database is not PostgreSQL."""
         return None
@@ -158,6 +177,9 @@ class _OnPostgres(VariantDatabases):
     def _copy(self, variant: Variant) -> str:
         return self._on(self.server_of(variant)).copy(variant.name, variant.revisions)
 
+    def _drop(self, variant: Variant, url: str) -> None:  # noqa: ARG002
+        self._on(self.server_of(variant)).drop(variant.name)
+
     def _on(self, server: Server) -> ScratchData:
         if server not in self._filled:
             self._filled[server] = ScratchData(server, self._data, self._folder)
@@ -179,6 +201,7 @@ class _InFiles(VariantDatabases):
         self._place.mkdir(mode=0o700)
         self._template = self._place / "template.db"
         self._template.touch()
+        self._numbers = count()
         self._receipt = self._data.fill(sqlite_url(self._template), self._folder)
         return self
 
@@ -186,9 +209,12 @@ class _InFiles(VariantDatabases):
         shutil.rmtree(self._place, ignore_errors=True)
 
     def _copy(self, variant: Variant) -> str:  # noqa: ARG002
-        path = self._place / f"{len(self._urls)}.db"
+        path = self._place / f"{next(self._numbers)}.db"
         copy_sqlite(self._template, path)
         return sqlite_url(path)
+
+    def _drop(self, variant: Variant, url: str) -> None:  # noqa: ARG002
+        Path(str(make_url(url).database)).unlink(missing_ok=True)
 
 
 class _OnMariaDb(VariantDatabases):

@@ -1,20 +1,22 @@
 """The plan of an experiment: pairs of variants by name, read from a TOML file."""
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct, to_builtins
+from msgspec import Meta, Struct, structs, to_builtins
 
 from placebench import limits
 from placebench.compare.keep.documents import Trial
-from placebench.compare.what.data_setup import DatabaseKind
+from placebench.compare.what.data_setup import DatabaseKind, OwnData, kind_of_template
 from placebench.compare.what.variants import VariantTable, VariantTables, check_tables, known_change
 from placebench.compare.what.workload import WorkloadKeys
 from placebench.decoding import Seed, check, read_toml
-from placebench.errors import PlacebenchError
+from placebench.errors import PlacebenchError, UsageError
 from placebench.paths import is_file
 from placebench.stats import COUNTED, METRICS
 
@@ -59,9 +61,12 @@ class Experiment:
     """The folder of the plan file."""
     source: str = "the command line"
     """The origin of the plan, for error messages."""
+    has_trials: bool = False
+    """Whether the plan itself names pairs of variants."""
 
 
 _METRICS = (*METRICS, *COUNTED)
+_NAME = re.compile(r"\{([A-Za-z_][\w-]*)\}")
 _DATA = (
     "topology",
     "trees",
@@ -116,7 +121,7 @@ class _File(WorkloadKeys, frozen=True, forbid_unknown_fields=True, kw_only=True)
     superuser: bool = False
 
 
-def read_plan(path: Path | None) -> Experiment:
+def read_plan(path: Path | None, fill: Mapping[str, str] = {}) -> Experiment:
     """Return the plan in a file, or in `[tool.placebench]` of the pyproject.toml in this folder or the nearest parent.
 
     name = "containers"
@@ -133,15 +138,75 @@ def read_plan(path: Path | None) -> Experiment:
     baseline = "naive"
     variant = "naive+sets"
 
-    Raises PlacebenchError that names the file and the key.
+    fill: values by name; each replaces {NAME} in the plan's texts. Raises PlacebenchError that names the file and the
+    key.
     """
+    name, at = ("compare", "tool.placebench") if path is None else (path.stem, "")
+    path, document = _read_document(path)
+    given: _File = check(fill_in(document, fill), _File, str(path), at=at, error=PlacebenchError)
+    return _experiment(path, given, name=name, at=".".join(filter(None, (at, "variants"))))
+
+
+def plan_names(path: Path | None) -> set[str]:
+    """Return the names in braces in the plan's texts, such as those that `read_plan` fills in."""
+    return set(_NAME.findall(json.dumps(_read_document(path)[1], default=str)))
+
+
+def fill_in(document: Any, values: Mapping[str, str]) -> Any:
+    """Return the document with {NAME} in its texts replaced; braces in a value are not replaced in turn."""
+    if isinstance(document, str):
+        return _NAME.sub(lambda found: values.get(found[1], found[0]), document)
+    if isinstance(document, dict):
+        return {key: fill_in(value, values) for key, value in document.items()}
+    return [fill_in(each, values) for each in document] if isinstance(document, list) else document
+
+
+def own_data(plan: Experiment, *, seed: int) -> OwnData:
+    """Return the data that the plan's own keys describe, for an application of the user's own."""
+    app, folder = plan.tables.app, plan.tables.folder
+    kind = kind_of_template(plan.template_db) if plan.template_db else "postgresql"
+    return OwnData(
+        seed=seed,
+        database=plan.database or kind,
+        command=plan.setup or "",
+        template=plan.template_db or "",
+        folder=folder,
+        python=str(folder / app.python) if app and app.python else None,
+        variables=app.env if app else {},
+        may_change=plan.may_change,
+        superuser=plan.superuser,
+    )
+
+
+def with_python(plan: Experiment, python: Path, *, replaces: bool = False) -> Experiment:
+    """Return the plan with *python* for each application that does not name a Python itself.
+
+    replaces: whether it takes the place of a Python that the plan names. Raises UsageError without an application.
+    """
+
+    def named(table: VariantTable) -> VariantTable:
+        is_own = table.app or table.command
+        if is_own and (replaces or not table.python):
+            return structs.replace(table, python=str(python.absolute()))
+        return table
+
+    tables = plan.tables
+    app = named(tables.app) if tables.app else None
+    variants = {name: named(table) for name, table in tables.variants.items()}
+    if not any(each.app or each.command for each in (*tables.variants.values(), *([tables.app] if tables.app else []))):
+        raise UsageError(
+            "--python is for an application of your own: the plan has no table app, and no variant with one"
+        )
+    return replace(plan, tables=replace(tables, app=app, variants=variants))
+
+
+def _read_document(path: Path | None) -> tuple[Path, Any]:
+    """Return the plan's file and its document: that of the file, or of the nearest pyproject.toml for None."""
     if path is None:
-        path, table = _find_table()
-        given: _File = check(table, _File, str(path), at="tool.placebench", error=PlacebenchError)
-        return _experiment(path, given, name="compare", at="tool.placebench.variants")
+        return _find_table()
     if not is_file(path):
         raise PlacebenchError(f"no plan {path}: expected a .toml file")
-    return _experiment(path, read_toml(path, _File, error=PlacebenchError), name=path.stem)
+    return path, read_toml(path, dict[str, Any], error=PlacebenchError)
 
 
 def _find_table() -> tuple[Path, Any]:
@@ -184,6 +249,7 @@ def _experiment(path: Path, given: _File, *, name: str, at: str = "variants") ->
         workload=given,
         folder=path.parent,
         source=str(path),
+        has_trials=bool(own),
         **{key: getattr(given, key) for key in (*_DATA, *OWN_DATA)},
     )
 

@@ -289,7 +289,12 @@ def read_variant(name: str, tables: VariantTables = _NO_TABLES, *, python: Path 
         variant = _table_variant(name, tables.variants[name], tables, python)
     else:
         variant = _named_variant(name, tables, python)
-    return replace(variant, name=_NOT_IN_A_NAME.sub("_", name))
+    return replace(variant, name=file_name(name))
+
+
+def file_name(name: str) -> str:
+    """Return the name with each letter that a file name should not have replaced."""
+    return _NOT_IN_A_NAME.sub("_", name)
 
 
 def find_variant(
