@@ -208,8 +208,8 @@ def latency_section(figures: Figures) -> Section:
         _loaded(Markup("in flight<br>at the end"), "open", units.count, lambda load: load.in_flight),
     ]
     note = (
-        "All variants get the same seeded schedule of arrivals. 'Started late' counts arrivals that the load generator "
-        "itself began more than 10 ms after their time."
+        "Each variant gets seeded random arrivals at half of its own closed-loop throughput. 'Started late' counts "
+        "arrivals that the load generator itself began more than 10 ms after their time."
     )
     caption = "Open-loop load, latency from the intended start (corrected for coordinated omission)"
     blocks.append(_step_table("Open-loop load", columns, rows, id="open", caption=caption, note=note))

@@ -310,7 +310,7 @@ _SETTINGS = (
     (("users", "closed_s"), "Closed-loop load: {users} users for {closed_s:g} s per variant."),
     (
         ("open_s",),
-        "Open-loop load: {open_s:g} s per variant, seeded arrivals at half the throughput of the slowest variant.",
+        "Open-loop load: {open_s:g} s per variant, or three times as long; seeded arrivals at half its throughput.",
     ),
     (("client_host",), "Timed requests came from another machine, {client_host}: wall times have the network in them."),
     (("counted_requests",), "Counted pass: {counted_requests} requests per variant."),

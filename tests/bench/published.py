@@ -824,6 +824,34 @@ def herd() -> str:
     return table(head, rows)
 
 
+@figure
+def drivers_beyond_arrays() -> str:
+    arrays, both = (
+        compared("drivers.json", f"tuned+{name}")["ratios"]
+        for name in ("binding:any_array", "driver:psycopg3+binding:any_array")
+    )
+    return effect(*paired(arrays, both), n=f"; n = {len(both)}")
+
+
+@figure
+def sql_share() -> str:
+    """The share of a request's time in the driver, of each variant."""
+    path = RESULTS / "sql-share.json"
+    if not path.is_file():
+        return "not measured yet (`tox -e results -- sql-share`)"
+    made = raw(path.name)
+    shares = {
+        variant: median_interval([each["driver_s"] / each["elapsed_s"] for each in seconds])
+        for variant, seconds in made["seconds"].items()
+    }
+    said = [
+        f"`{variant}` {each.median * 100:.0f} % [{each.low * 100:.0f}, {each.high * 100:.0f}]"
+        for variant, each in shares.items()
+        if each.low is not None and each.high is not None
+    ]
+    return f"{', '.join(said)} of a request on {made['trees']} trees, n = {made['n']}"
+
+
 # --- losses.json, scaleout.json
 
 

@@ -197,6 +197,7 @@ class CountedPass(Record):
     body_bytes: Count
     elapsed_s: Amount
     sql_s: Amount
+    """Time in the driver, execute and fetch; in runs of earlier versions with compilation and pool waits."""
     gc_s: Amount
     gc_collections: Count
     gc_s_each: list[Amount] = field(default_factory=list)

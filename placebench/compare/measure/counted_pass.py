@@ -437,7 +437,9 @@ def count_requests(setup: PassSetup, name: str, *, requests: int, variant: str |
         rows=sum(statement.row_count or 0 for each in found for statement in each.statements),
         body_bytes=sum(len(reply.body) for reply in replies),
         elapsed_s=sum(each.elapsed_s for each in found),
-        sql_s=sum(each.sql_s or 0.0 for each in found),
+        sql_s=sum(
+            (each.execute_s or 0.0) + (each.fetch_s or 0.0) for each in (recording.summary() for recording in found)
+        ),
         gc_s=sum(each.gc_s or 0.0 for each in found),
         gc_collections=sum(each.gc_collections or 0 for each in found),
         gc_s_each=[each.gc_s or 0.0 for each in found],

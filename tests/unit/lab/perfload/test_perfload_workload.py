@@ -5,10 +5,22 @@ import json
 import pytest
 
 from placebench.lab.inventory.seeding import find_topology
-from placebench.lab.perfload.run import ordinary_workload
+from placebench.lab.perfload.run import PerfloadSettings, open_load_s, ordinary_workload
 from placebench.paths import resource_folder
 
 TOPOLOGIES = sorted(path.stem for path in (resource_folder("loaders") / "topologies").glob("*.toml"))
+
+
+def test_an_open_load_lasts_as_long_as_its_percentiles_need() -> None:
+    """240 arrivals for p95 and some more, but at least 1 s, and at most 3 s: 60 at a rate of 20 still have a p50."""
+    assert [open_load_s(rate, 1.0) for rate in (480.0, 120.0, 20.0)] == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("settings", [PerfloadSettings.default(), PerfloadSettings.quick()])
+def test_each_step_has_a_load_and_a_profile(settings: PerfloadSettings) -> None:
+    """All variants are loaded, counted and profiled; with the preset quick all are compared too."""
+    assert settings.steps == 1 + settings.replicates + 3 * len(settings.variants) + len(settings.compared)
+    assert set(PerfloadSettings.quick().compared) == set(PerfloadSettings.quick().variants)
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
