@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from email.utils import mktime_tz, parsedate_tz
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
 from placebench.errors import PlacebenchError
 from placebench.masking import mask_request
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
+_LOGIN_PAGES = frozenset(("login", "signin", "logon", "sso"))
 _CSRF_HEADERS = {"csrftoken": "X-CSRFToken", "XSRF-TOKEN": "X-XSRF-TOKEN"}
 """The cookies with which Django and others protect forms from CSRF, and the headers in which they expect the value."""
 
@@ -100,6 +102,19 @@ class Session:
             return
         if isinstance(token, str):
             self.token_headers = {"Authorization": f"Bearer {token}"}
+
+
+def login_redirect(path: str, status: int, location: str) -> str:
+    """Return the path of the login page to which a response redirects, or an empty string if it does not.
+
+    path: the path that was requested. A page is a login page by a segment of its path, such as /accounts/login/ or
+    /users/sign_in. A login page that redirects to itself, as one that adds a slash does, is none.
+    """
+    target = urlsplit(location).path
+    if status // 100 != 3 or target.rstrip("/") == urlsplit(path).path.rstrip("/"):
+        return ""
+    segments = (re.sub(r"[-_]|\.\w+$", "", segment.lower()) for segment in target.split("/"))
+    return target if not _LOGIN_PAGES.isdisjoint(segments) else ""
 
 
 def _has_expired(attributes: Iterable[str]) -> bool:

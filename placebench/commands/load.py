@@ -1,6 +1,5 @@
 """`placebench load`: a headless locust run against a service, a search for its capacity, and a lost-write check."""
 
-import os
 import re
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -71,7 +70,8 @@ class LoadCommandOptions:
 
 def _configure(parser: ArgumentParser) -> None:
     parser.add_argument("url", type=options.service_url, metavar="URL", help="the service, as http://127.0.0.1:8000")
-    options.add_requests(parser, default="GET /, or $PLACEBENCH_REQUEST with the headers of Placement's API")
+    options.add_requests(parser, default="GET /")
+    options.add_login(parser)
     _configure_kind(parser)
     parser.add_argument(
         "--time", type=options.seconds, metavar="S", help=f"seconds (default: {DEFAULT_TIME_S:g}, without --requests)"
@@ -229,13 +229,15 @@ def _spec(given: LoadCommandOptions) -> "LoadSpec":
         return _locustfile_spec(given)
     time_s = DEFAULT_TIME_S if given.time is None and given.requests is None else given.time
     workload = _workload(given)
-    if given.check_writes and workload:
+    if given.check_writes and (workload or given.workload.login):
+        option = "--request" if workload else "--login"
         raise LoadError(
-            "--request with --check-writes: its users request candidates of Placement's API, and claim them"
+            f"{option} with --check-writes: its users request candidates of Placement's API, and claim them"
         )
     return LoadSpec(
         url=given.url,
         workload=workload,
+        login=tuple(given.workload.logins()),
         kind="claims" if given.check_writes else "closed" if given.rate is None else "open",
         users=given.users,
         rate_per_s=given.rate,
@@ -254,11 +256,10 @@ def _spec(given: LoadCommandOptions) -> "LoadSpec":
 
 
 def _workload(given: LoadCommandOptions) -> "tuple[Request, ...]":
-    """Return the requests of the command line, or GET /; empty if the laboratory's locustfile brings its own."""
+    """Return the requests of the command line, or GET /; empty for --check-writes, whose locustfile has its own."""
     from placebench.http_session import Request
 
-    has_own = given.check_writes or os.environ.get("PLACEBENCH_REQUEST")
-    return tuple(given.workload.requests()) or (() if has_own else (Request("GET", "/"),))
+    return tuple(given.workload.requests()) or (() if given.check_writes else (Request("GET", "/"),))
 
 
 def _locustfile_spec(given: LoadCommandOptions) -> "LoadSpec":
@@ -267,6 +268,7 @@ def _locustfile_spec(given: LoadCommandOptions) -> "LoadSpec":
 
     decided = {
         "request": given.workload.requests_given,
+        "login": given.workload.login,
         "rate": given.rate,
         "requests": given.requests,
         "warmup": given.warmup,
@@ -405,7 +407,7 @@ def _lines(result: "LoadResult") -> Iterator[str]:
     for message in result.failure_messages:
         yield f"            {message}"
     if result.statuses and all(status.startswith("3") for status in result.statuses):
-        yield "redirects   every response: if they lead to a login, give what it gives (--header 'Cookie: …')"
+        yield "redirects   every response: what they lead to was not requested"
     if result.repeats:
         yield f"sent again  {units.numbered(result.repeats, 'request')}: the server had closed a kept connection"
     if result.write_check:
@@ -492,6 +494,7 @@ def _search_spec(given: LoadCommandOptions) -> "LoadSpec":
     return LoadSpec(
         url=given.url,
         workload=_workload(given),
+        login=tuple(given.workload.logins()),
         insecure=given.insecure,
         kind="open" if given.slo else "closed",
         warmup=given.warmup,

@@ -24,6 +24,8 @@ class LoadOptions:
     path: str
     workload: tuple[Request, ...]
     """Requests that are sent in turn; if empty, GET requests of *path* with the headers of Placement's API."""
+    login: tuple[Request, ...]
+    """Requests that each user sends once before all others."""
     requests: int | None
     warmup: int
     measure_s: float | None
@@ -43,6 +45,7 @@ class LoadOptions:
         return cls(
             path=parsed.candidates_path,
             workload=msgspec.json.decode(parsed.requests_file or "[]", type=tuple[Request, ...]),
+            login=msgspec.json.decode(parsed.login_file or "[]", type=tuple[Request, ...]),
             requests=parsed.requests,
             warmup=parsed.warmup,
             measure_s=parsed.measure_s,
@@ -68,6 +71,12 @@ def add_options(parser: argparse.ArgumentParser, *, path: str) -> None:
         type=lambda path: Path(path).read_text(),
         metavar="FILE",
         help='requests of any service, sent in turn: JSON [{"method", "path", "headers", "body" in base64}]',
+    )
+    group.add_argument(
+        "--login-file",
+        type=lambda path: Path(path).read_text(),
+        metavar="FILE",
+        help="login that each user sends once before, keeping its cookies and token; as --requests-file",
     )
     group.add_argument("--requests", type=_positive_int, help="stop when exactly so many requests have ended")
     group.add_argument("--warmup", type=_natural, default=0, metavar="N", help="requests first that are not counted")

@@ -27,7 +27,7 @@ from locust.env import Environment
 from locust.exception import StopUser
 from locust.runners import STATE_RUNNING, STATE_SPAWNING, LocalRunner, MasterRunner, WorkerRunner
 
-from placebench.http_session import Request
+from placebench.http_session import Request, Session, login_redirect
 from placebench.loadgen import connections
 from placebench.loadgen.distributed import MasterLink, WorkerLink
 from placebench.loadgen.options import LoadOptions, LoadPart, add_options, arrivals
@@ -112,6 +112,11 @@ class LoadSession:
         """kind: "closed" or "open". path: the default request of the command line."""
         self._kind = kind
         self._path = path
+        self._sessions: dict[FastHttpSession, Session] = {}
+        """The session of each user that has logged in."""
+        self._users_logged_in = 0
+        self._logged_in = Event()
+        """Set when all users have logged in, or when the load has no login."""
         self._warm = Event()
         self._stopping = Event()
         self._schedule_taken = False
@@ -129,6 +134,7 @@ class LoadSession:
 
     def get(self, client: FastHttpSession) -> None:
         """Send the next request of a closed-loop load; raises StopUser if there are no more."""
+        self._log_in(client)
         if self._warmup_left:
             self._pause_without_response(self._warm_up(client))
         else:
@@ -136,6 +142,7 @@ class LoadSession:
 
     def send(self, client: FastHttpSession, request: LoadRequest) -> Outcome:
         """Send *request* as part of a closed-loop load once the warm-up is over; a write is logged."""
+        self._log_in(client)
         while self._warmup_left:
             self._warm_up(client)
         self._warm.wait()
@@ -164,6 +171,7 @@ class LoadSession:
         if self._schedule_taken:
             raise StopUser
         self._schedule_taken = True
+        self._log_in(client)
         while self._warmup_left:
             self._warm_up(client)
         self._warm.wait()
@@ -186,6 +194,25 @@ class LoadSession:
         """Send a request of a job, which is not a separate sample."""
         return self._send(client, request, self._parts, telemeter=self._telemeter)
 
+    def _log_in(self, client: FastHttpSession) -> None:
+        """Send the login of this user, which is in no figure, and wait for the others; raises StopUser if it fails."""
+        if self.options.login and client not in self._sessions:
+            self._sessions[client] = Session()
+            for request in self.options.login:
+                outcome = self._send(client, LoadRequest.of(request), self._parts)
+                if outcome.failure is not None:
+                    print(f"LoginError: login {request}: {outcome.failure}")  # noqa: T201  where locust's errors go
+                    self._end_now(at_once=False)
+                    raise StopUser
+                self._sessions[client].keep_access_token(outcome.body)
+            self._users_logged_in += 1
+            # A worker learns its number of users only when it starts them.
+            if self._users_logged_in == (1 if self._kind == "open" else cast(Any, self._runner).target_user_count):
+                self._logged_in.set()
+                if not self._warmup_left:
+                    self._begin()
+        self._logged_in.wait()
+
     def _send(
         self,
         client: FastHttpSession,
@@ -207,6 +234,9 @@ class LoadSession:
             telemeter = None
         request_number = telemeter.next_request() if telemeter is not None else None
         numbered = {} if request_number is None else {REQUEST_HEADER: str(request_number)}
+        session = self._sessions.get(client)
+        if session is not None:
+            numbered |= session.headers(request.method)
         limit_s = self.options.response_timeout_s
         sent_s = samples.send(due_s)
         with (
@@ -218,13 +248,15 @@ class LoadSession:
                 request.path,
                 name=request.name or path,
                 data=cast(str, request.body or None),  # bytes are sent as they are
-                headers={**request.headers, **numbered},
+                headers={**numbered, **request.headers},
                 catch_response=True,
                 allow_redirects=False,
             ) as response,
         ):
             ended_s = samples.now_s()
-            outcome = _read_outcome(response, request.expected)
+            outcome = _read_outcome(response, request)
+            if session is not None and response.headers:
+                session.keep_cookies(response.headers.items())
             if outcome.failure is None:
                 response.success()
             else:
@@ -360,8 +392,12 @@ class LoadSession:
         if self._worker is not None and not self._take_part(environment, self._worker):
             return
         self._warmup.begin()
-        if not self._warmup_left:
-            self._begin()
+        self._parts.begin()
+        self._runner = environment.runner
+        if not self.options.login:
+            self._logged_in.set()
+            if not self._warmup_left:
+                self._begin()
 
         def end() -> None:
             self._warm.wait()
@@ -437,6 +473,7 @@ class LoadSession:
     def _end_now(self, at_once: bool) -> None:
         """End the load early; at_once: do not wait for the requests in flight."""
         self._stopping.set()
+        self._logged_in.set()
         self._warm.set()
         if at_once:
             self._hand_over(at_once=True)
@@ -473,8 +510,9 @@ class LoadSession:
             environment.process_exit_code = cast(Namespace, environment.parsed_options).exit_code_on_error
 
 
-def _read_outcome(response: ResponseContextManager, expected: Collection[str] | None) -> Outcome:
-    """Return the outcome; a status that is not among *expected* and an incomplete response are failures."""
+def _read_outcome(response: ResponseContextManager, request: LoadRequest) -> Outcome:
+    """Return the outcome; an unexpected status, an incomplete response and a redirect to a login page are failures."""
+    expected = request.expected
     status, error = str(response.status_code), response.request_meta["exception"]
     if not response.status_code:
         return Outcome(type(error).__name__, b"", _shorten(f"{type(error).__name__}: {error}"), has_response=False)
@@ -482,6 +520,10 @@ def _read_outcome(response: ResponseContextManager, expected: Collection[str] | 
         broke_off = f"status {status}, then {type(error).__name__}: {error}"
         return Outcome(status, b"", _shorten(broke_off), has_response=True)
     body = response.content or b""
+    location = response.headers.get("location") if expected is None and response.headers else None
+    if location and (page := login_redirect(request.path, response.status_code, str(location))):
+        failure = f"status {status} to the login page {page}, expected the response of a user who is logged in"
+        return Outcome(status, body, _shorten(failure), has_response=True)
     if response.status_code < _FIRST_ERROR if expected is None else status in expected:
         return Outcome(status, body, failure=None, has_response=True)
     message = f"status {status}: {body.decode(errors='replace')}"

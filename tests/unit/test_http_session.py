@@ -2,7 +2,7 @@
 
 import pytest
 
-from placebench.http_session import Session
+from placebench.http_session import Session, login_redirect
 
 
 def cookies(*headers: str) -> str:
@@ -58,3 +58,22 @@ def test_a_cookie_is_deleted_by_its_age_or_its_date(deletion: str) -> None:
 def test_a_cookie_is_replaced() -> None:
     """By the newest of its name."""
     assert cookies("sid=1", "b=2", "sid=3") == "b=2; sid=3"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "location", "page"),
+    [
+        ("/orders", 302, "/accounts/login/?next=/orders", "/accounts/login/"),
+        ("/orders", 303, "https://shop.example/users/sign_in", "/users/sign_in"),
+        ("/orders", 302, "Login.php", "Login.php"),
+        ("/login", 302, "/login/", ""),
+        ("/login", 302, "/orders", ""),
+        ("/orders", 301, "/orders/", ""),
+        ("/orders", 302, "/blog/login-trouble/", ""),
+        ("/orders", 200, "/login", ""),
+        ("/orders", 302, "", ""),
+    ],
+)
+def test_a_redirect_to_a_login_page(path: str, status: int, location: str, page: str) -> None:
+    """A segment of the path says it; a slash more, a way out of the login and other pages do not."""
+    assert login_redirect(path, status, location) == page

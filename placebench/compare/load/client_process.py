@@ -39,7 +39,7 @@ from placebench.compare.what.http_request import Reply, send
 from placebench.compare.what.scripted_workload import Script, WorkloadClient, load_script
 from placebench.compare.what.workload import LoginRequest, SentRequest, ServiceApi, Workload
 from placebench.errors import LoadError
-from placebench.http_session import Session
+from placebench.http_session import Session, login_redirect
 from placebench.runtime.line_process import LineProcess, line_process, serve_lines
 from placebench.runtime.supervisor import ChildSpec
 
@@ -322,8 +322,8 @@ class Client:
                 reply = send(url, call.method, call.path, headers=_headers(url, call, session), body=call.body)
             except OSError as error:
                 raise LoadError(f"login {call.label}: {error}") from error
-            if not call.accepts(reply.status):
-                raise LoadError(f"login {call.label}: {_unexpected(call, reply)}")
+            if failure := _failure(call, reply):
+                raise LoadError(f"login {call.label}: {failure}")
             session.keep_cookies(reply.headers)
             if token := _token(call, reply):
                 name, _, value = call.send.partition(":")
@@ -342,8 +342,16 @@ class Client:
         return self._canonical[key, rules]
 
 
-def _unexpected(call: SentRequest, reply: Reply) -> str:
-    """Return a message about a response's status, with the start of its body unless that is markup."""
+def _failure(call: SentRequest, reply: Reply) -> str:
+    """Return why a response has failed, with the start of its body unless that is markup; empty for a success.
+
+    A redirect to a login page has failed, unless its status is the one that the workload names.
+    """
+    location = next((value for name, value in reply.headers if name.lower() == "location"), "")
+    if call.expect_status is None and (page := login_redirect(call.path, reply.status, location)):
+        return f"status {reply.status} to the login page {page}, expected the response of a user who is logged in"
+    if call.accepts(reply.status):
+        return ""
     said = " ".join(reply.body[:200].decode(errors="replace").split())
     wrong = f"status {reply.status}, expected {call.expected}"
     return wrong if not said or said.startswith("<") else f"{wrong}: {said}"
@@ -378,7 +386,7 @@ class _Sender:
                 headers=_headers(self._url, call, self._session),
                 body=call.body,
             )
-            failure = "" if call.accepts(reply.status) else _unexpected(call, reply)
+            failure = _failure(call, reply)
         except OSError as error:
             failure = f"{type(error).__name__}: {error}"
         wall_s, cpu_s = self._clock() - (started if due is None else due), time.thread_time() - cpu_before

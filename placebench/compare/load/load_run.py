@@ -65,6 +65,8 @@ class LoadSpec:
     """Path and query of a request to Placement's API; None: the locustfile's own request."""
     workload: tuple[Request, ...] = ()
     """Requests to any service, sent in turn instead of `request`; a status of 400 or more is a failure."""
+    login: tuple[Request, ...] = ()
+    """Requests that each user of `workload` sends once before; its cookies, CSRF token and access token are kept."""
     kind: str = "closed"
     """A name in LOCUSTFILES, or the path of an ordinary locustfile, which itself decides what is sent and how often."""
     users: int = 1
@@ -149,14 +151,16 @@ def _child(spec: LoadSpec, scratch: Path, samples_file: Path, log: ChildLog) -> 
 
 
 def _command(spec: LoadSpec, samples_file: Path) -> list[str]:
-    requests_file = None
-    if spec.workload:
-        requests_file = samples_file.with_name("requests.json")
-        requests_file.write_bytes(msgspec.json.encode(spec.workload))
+    files: dict[str, Path] = {}
+    for name, requests in (("requests", spec.workload), ("login", spec.login)):
+        if requests:
+            files[name] = samples_file.with_name(f"{name}.json")
+            files[name].write_bytes(msgspec.json.encode(requests))
     # Given even if it is empty: our own environment may name another folder.
     telemetry = "" if spec.telemetry is None else spec.telemetry.absolute()
     own_options = {
-        "--requests-file": requests_file,
+        "--requests-file": files.get("requests"),
+        "--login-file": files.get("login"),
         "--rate": spec.rate_per_s,
         "--max-concurrent": spec.at_once,
         "--measure-s": spec.time_s,

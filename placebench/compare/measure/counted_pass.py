@@ -287,7 +287,7 @@ def count_on_the_wire(
         if timed is not None and later is None:
             later = sum(each.statements or 0.0 for each in counted) / len(counted)
         if warm.redirects == len(warm.wall_s):
-            note(f"{name} redirects every request, which is what is measured: if it is to a login, give one (--login)")
+            note(f"{name} redirects every request, which is what is measured; what they lead to is not requested")
         traffic = counters.traffic()
         if variant.uses_database and not is_opened() and not (traffic and traffic.bytes_sent):
             raise no_traffic(name)

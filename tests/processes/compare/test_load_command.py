@@ -11,7 +11,7 @@ import pytest
 
 from placebench.cli import main
 from placebench.compare.keep.records import LoadResult
-from placebench.compare.what.http_request import get
+from placebench.compare.what.http_request import get, send
 from placebench.runtime.running_server import RunningServer
 
 Served = Callable[..., RunningServer]
@@ -45,6 +45,60 @@ def test_load_fails_when_requests_fail(served: Served, capsys: pytest.CaptureFix
     assert (document["requests"], document["failures"]) == (3, 3)
     assert document["failure_messages"] == ["status 500: boom"]
     assert document["latency_s"] == {"p50": None, "p90": None, "p95": None, "p99": None}
+
+
+LOGIN = ["--login", "GET /login", "--login", "POST /login name=ann"]
+
+
+def test_each_user_logs_in_and_keeps_its_session(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two users have two sessions with the token in each post; the four requests of the logins are in no figure."""
+    server = served()
+    sent = ["--request", "/private", "--request", "POST /private a=1", "--users", "2", "--requests", "8"]
+    exit_code = main(["load", server.url, *LOGIN, *sent, "--json"])
+
+    document = json.loads(capsys.readouterr().out)
+    assert (exit_code, document["requests"], document["statuses"]) == (0, 8, {"200": 8})
+    counts = send(server.url, "GET", "/private", headers={"Cookie": "sid=1"}).body.decode().split()
+    assert len(counts) == 2
+    assert sum(map(int, counts)) == 9
+
+
+def test_an_open_load_logs_in_once(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """All arrivals are of one session."""
+    server = served()
+    sent = ["--request", "/private", "--rate", "50", "--requests", "5", "--warmup", "2"]
+    exit_code = main(["load", server.url, *LOGIN, *sent, "--json"])
+
+    assert (exit_code, json.loads(capsys.readouterr().out)["statuses"]) == (0, {"200": 5})
+    assert send(server.url, "GET", "/private", headers={"Cookie": "sid=1"}).body == b"8"
+
+
+def test_workers_of_a_load_log_in_too(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each user of two processes has a session."""
+    sent = ["--request", "/private", "--users", "2", "--processes", "2", "--requests", "6"]
+    exit_code = main(["load", served().url, *LOGIN, *sent, "--json"])
+
+    assert (exit_code, json.loads(capsys.readouterr().out)["statuses"]) == (0, {"200": 6})
+
+
+def test_a_redirect_to_a_login_is_a_failure(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a session every response leads to the login page, and none has a latency."""
+    exit_code = main(["load", served().url, "--request", "/private", "--requests", "3", "--json"])
+
+    document = json.loads(capsys.readouterr().out)
+    assert (exit_code, document["failures"], document["latency_s"]["p50"]) == (1, 3, None)
+    assert document["failure_messages"] == [
+        "status 302 to the login page /accounts/login/, expected the response of a user who is logged in"
+    ]
+
+
+def test_a_login_that_fails_ends_the_load(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its status is named, and nothing was measured."""
+    login = ["--login", "GET /login", "--login", "POST /login name=bob"]
+    exit_code = main(["load", served().url, *login, "--request", "/private", "--requests", "3"])
+
+    assert exit_code == 2
+    assert "login POST /login: status 302 to the login page /accounts/login/" in capsys.readouterr().err
 
 
 def test_load_sends_requests_of_any_service_in_turn(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
