@@ -25,6 +25,10 @@ from placebench.runtime.uwsgi import UwsgiServer, has_uwsgi
 
 STANDALONE = Path(__file__).with_name("standalone")
 """The folder of programs that import nothing but the application and the standard library."""
+_DRIVER_HINT = (
+    "; SQLAlchemy 2.1 takes postgresql:// for psycopg 3: read SQLALCHEMY_DATABASE_URL, which names the driver that is "
+    "installed, in place of DATABASE_URL"
+)
 _LAST_PORT = 65_535
 
 
@@ -320,7 +324,8 @@ def _inspect(spec: ServerSpec) -> _Inspection:
     if inspection is None:
         inspection = _Inspection(error=(output.strip().splitlines() or [f"exit code {exit_code}"])[-1])
     if inspection.error:
-        raise ServerError(f"{spec.module} cannot be imported by {argv[0]}: {inspection.error}")
+        hint = _DRIVER_HINT if "No module named 'psycopg'" in inspection.error else ""
+        raise ServerError(f"{spec.module} cannot be imported by {argv[0]}: {inspection.error}{hint}")
     return inspection
 
 

@@ -402,6 +402,14 @@ def test_an_import_that_fails_is_one_line(
     assert str(caught.value) == f"failing:application cannot be imported by {sys.executable}: {reason}"
 
 
+def test_a_missing_driver_says_which_variable_to_read(of_shop: Callable[..., ServerSpec], tmp_path: Path) -> None:
+    """SQLAlchemy 2.1 asks for psycopg 3 where the URL names no driver."""
+    (tmp_path / "failing.py").write_text("raise ModuleNotFoundError(\"No module named 'psycopg'\")")
+
+    with pytest.raises(ServerError, match=r"No module named 'psycopg'; .* read SQLALCHEMY_DATABASE_URL"):
+        with_server(of_shop(module="failing:application"))
+
+
 RAISING = """
 def application(environ, start_response):
     raise RuntimeError("no such shelf")
