@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from placebench.compare.measure.counted_pass import _failures_with_log
+from placebench.compare.measure.counted_pass import failures_with_log
 from placebench.compare.what.http_request import get
 from placebench.errors import LoadError, MissingExtraError, ServerError
 from placebench.meters.processes import read_tree_cpu_s
@@ -423,7 +423,7 @@ def test_an_application_that_raises_in_every_request_has_started(
     (tmp_path / "raising.py").write_text(RAISING)
     log = tmp_path / "server.log"
     spec = with_server(of_shop(module="raising:application", server="uwsgi", start_timeout_s=1000.0))
-    with serve(replace(spec, log=log)), pytest.raises(LoadError) as caught, _failures_with_log("shop", log):
+    with serve(replace(spec, log=log)), pytest.raises(LoadError) as caught, failures_with_log("shop", log):
         raise LoadError("2 of 2 requests failed")
 
     assert str(caught.value).startswith(
