@@ -108,4 +108,5 @@ def request_section(head: RunHead, facts: Sequence[tuple[Text, Text]] = (), *not
 def request_block(request: str) -> Code:
     """Return a request as a code block that can wrap between parameters; GET is added before a bare path or URL."""
     parts = Markup("<wbr>&amp;").join(escape(part) for part in request.split("&"))
-    return Code(Markup("GET " if request.startswith(("/", "http")) else "") + parts, "request")
+    is_bare = request.startswith(("/", "http")) and " " not in request  # a command may begin with a path too
+    return Code(Markup("GET " if is_bare else "") + parts, "request")

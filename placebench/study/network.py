@@ -5,6 +5,7 @@ a plan, with the link before their database or before their client. `measure_job
 that the laboratory's study of its own variants shares.
 """
 
+import math
 import os
 import time
 from abc import abstractmethod
@@ -222,6 +223,7 @@ class NetworkSetup:
     databases: "VariantDatabases | None" = None
     variants: "tuple[Variant, ...]" = ()
     """The variants, with their revisions in place."""
+    repeats: int = 1
     save: Callable[..., object] = lambda **_: None
     note: Callable[[str], object] = lambda _: None
     copy: "Callable[[], Any] | None" = None
@@ -245,7 +247,7 @@ class CommandNetwork:
     def variants(self) -> dict[str, dict[str, str]]:
         """The values of the axes by the name of the variant; one variant without axes."""
         named = (dict(zip(self.axes, values, strict=True)) for values in product(*self.axes.values()))
-        return {", ".join(values.values()) or Path(self.command[0]).name: values for values in named}
+        return {", ".join(values.values()) or "command": values for values in named}
 
     def spec(self, *, repeats: int) -> StudySpec[NetworkSetup]:
         """Return the spec of the study; a measurement has `LinkedValues`, of one run of the command."""
@@ -281,6 +283,10 @@ class CommandNetwork:
         if not seen:
             raise UsageError(next(iter(broken.values())))
         setup.note(f"without latency {', '.join(_seen_text(name, each) for name, each in seen.items())}")
+        points = [(values, link) for values in seen.values() for link in self.links.links]
+        whole_s = setup.repeats * sum(_expected_s(values, read_link(link)) for values, link in points)
+        minutes = units.numbered(math.ceil(whole_s / 60), "minute")
+        setup.note(f"about {minutes} for {units.numbered(setup.repeats, 'repeat')} of all latencies")
 
         def measure(point: Point, repeat: int) -> dict[str, Any]:
             if point["variant"] in broken:
@@ -353,6 +359,12 @@ class CommandNetwork:
                 "in_transit_s": min(traffic.in_transit_s, elapsed_s),
                 "trace": link.trace(),
             }
+
+
+def _expected_s(values: Mapping[str, Any], link: Sequence[float]) -> float:
+    """Return how long a command takes behind *link* that took these *values* without latency."""
+    waits_s = values["round_trips"] * sum(link) / 1e3 + values["connections"] * link[0] / 1e3
+    return float(values["elapsed_s"] + waits_s)
 
 
 def _seen_text(name: str, values: Mapping[str, Any]) -> str:
@@ -544,7 +556,7 @@ class CommandSession(_LinkSession):
         server, folder = self._server, self._run.path
         if server is None:
             self._run.record_environment(receipt={}, manifest=manifest(""))
-            return NetworkSetup(folder, note=self._run.note)
+            return NetworkSetup(folder, repeats=self._spec.repeats, note=self._run.note)
         self._run.claim_server(server)
         filled = ScratchData(server, self._data, folder)
         self._run.record_environment(receipt=filled.receipt if filled.url else {}, manifest=manifest(filled.url))
@@ -556,7 +568,7 @@ class CommandSession(_LinkSession):
             yield server.admin_url(label) if self._data.superuser else owned
             server.drop_database(label)
 
-        return NetworkSetup(folder, note=self._run.note, copy=copy)
+        return NetworkSetup(folder, repeats=self._spec.repeats, note=self._run.note, copy=copy)
 
 
 class ApplicationSession(_LinkSession):
@@ -591,7 +603,7 @@ class ApplicationSession(_LinkSession):
             databases.of(variant)
         url, receipt = databases.template()
         self._run.record_environment(receipt=receipt, manifest=manifest(url))
-        return NetworkSetup(folder, databases, variants, self._run.save, self._run.note)
+        return NetworkSetup(folder, databases, variants, self._spec.repeats, self._run.save, self._run.note)
 
 
 # --- the report

@@ -31,6 +31,7 @@ from placebench.stats import MedianInterval, hodges_lehmann, median_interval
 from placebench.stats.hodges_lehmann import MIN_REPLICATES, pseudo_median
 
 _AGREES_WITHIN = 0.2
+_GZIP = ", gzip"
 _COUNTS = ("round_trips", "connections", "bytes_sent", "bytes_received", "body_bytes")
 
 _Link = tuple[float, ...]
@@ -77,7 +78,7 @@ class _Point:
 
 def axes_of(point: Mapping[str, Any]) -> dict[str, Any]:
     """Return the variant of a point, with its compression of responses, the latency, and the link if it is named."""
-    variant = point["variant"] + (", gzip" if point.get("compress") else "")
+    variant = point["variant"] + (_GZIP if point.get("compress") else "")
     link = {"link": point["link"]} if "link" in point else {}
     return {"variant": variant, "latency_ms": point["latency_ms"], **link}
 
@@ -306,6 +307,9 @@ def _summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         if row["change"] and _link_text(row) == _link_text(furthest):
             yield f"At {_link_text(row)}, {row['variant']} compared with {rows[0]['variant']}: {row['change']}."
+    packed = [row for row in rows if row["variant"].endswith(_GZIP) and row["ratios"] is not None]
+    for variant in dict.fromkeys(row["variant"] for row in packed if not _is_smaller(row, rows)):
+        yield f"{variant}: as many bytes came as without it, so the application does not compress these responses."
     waits = [(row["starved_s"] or 0.0, row["cpu_s"] or 0.0) for row in rows]
     starved = max((starved_s / (starved_s + used_s) for starved_s, used_s in waits if starved_s), default=0.0)
     if starved > _STARVED_FROM:
@@ -316,6 +320,13 @@ def _summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     predicted = [row for row in rows if row["agrees"] is not None]
     if predicted:
         yield _agreement(predicted[-1])
+
+
+def _is_smaller(packed: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether fewer bytes came with gzip than in the row of the same variant and link without it."""
+    plain = packed["variant"].removesuffix(_GZIP)
+    same = (row for row in rows if row["variant"] == plain and _link_text(row) == _link_text(packed))
+    return any((packed["bytes_received"] or 0) * _ABOUT_AS_MUCH < (row["bytes_received"] or 0) for row in same)
 
 
 def _agreement(row: Mapping[str, Any]) -> str:

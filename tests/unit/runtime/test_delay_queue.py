@@ -1,6 +1,7 @@
 """When bytes come out of a slow link: arithmetic on moments that the test sets."""
 
 import math
+import random
 
 import pytest
 
@@ -72,3 +73,38 @@ def test_a_link_that_cannot_be_is_one_line(given: dict[str, float], said: str) -
     """What was seen, and what was expected."""
     with pytest.raises(PlacebenchError, match=f"^{said}$"):
         LinkProfile(**given)
+
+
+class _Chance(random.Random):
+    """Gives the numbers that the test has chosen."""
+
+    def __init__(self, *numbers: float) -> None:
+        self._numbers = list(numbers)
+
+    def random(self) -> float:
+        return self._numbers.pop(0)
+
+
+def test_a_lost_packet_arrives_a_timeout_later_and_holds_up_what_follows() -> None:
+    """Over 100 ms a round trip, a packet lost twice leaves at 0.05 + 2 x (0.1 + 0.2) s, and so does the next one."""
+    lane, profile = DelayQueue(), LinkProfile(latency_s=0.1, loss=0.25)
+    lane.put(b"lost", 0.0, profile, _Chance(0.75, 0.9, 0.74))
+    lane.put(b"next", 0.01, profile, _Chance(0.0))
+
+    assert None is lane.take(0.649)
+    assert [b"lost", b"next"] == [lane.take(0.651), lane.take(0.651)]
+
+
+def test_a_large_chunk_is_as_many_packets_as_it_needs() -> None:
+    """Half of all packets are lost: a chunk of two packets arrives at once with a chance of 0.25."""
+    profile = LinkProfile(loss=0.5)
+
+    assert 0.0 == profile.delay_by_loss_s(1449, _Chance(0.2499))
+    assert 0.2 == profile.delay_by_loss_s(1449, _Chance(0.25, 0.0))
+    assert 0.0 == profile.delay_by_loss_s(1448, _Chance(0.4999))
+
+
+def test_a_link_that_loses_everything_is_refused() -> None:
+    """Nothing would ever arrive."""
+    with pytest.raises(PlacebenchError, match="100%"):
+        LinkProfile(loss=1.0)
