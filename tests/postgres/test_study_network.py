@@ -76,7 +76,8 @@ def test_a_statement_is_a_round_trip_to_the_database(
     assert ["many", "many", "one", "one"] == [row["variant"] for row in document["rows"]]
     assert [4, 4] == [many["round_trips"] - one["round_trips"], many_away["round_trips"] - one_away["round_trips"]]
     assert [1, 1] == [many_away["connections"], one_away["connections"]]
-    assert many_away["elapsed_s"] >= (many_away["round_trips"] + 1) * 0.030
+    # One handshake more, and one message without a response, the end of the session, less.
+    assert many_away["elapsed_s"] >= many_away["round_trips"] * 0.030
     assert pytest.approx(4 * 0.030) == one_away["predicted_growth_s"]
     assert many["cpu_s"] is None or many["cpu_s"] > 0
 
