@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.output import emit, say
@@ -10,7 +10,7 @@ from placebench.commands.runs import run_comparison
 
 if TYPE_CHECKING:
     from placebench.results import Run
-    from placebench.stats.calibration import CalibratedMetric, MetricCalibration
+    from placebench.stats.calibration import MetricCalibration
 
 _REPLICATES = {"quick": 12, "default": 60}
 _QUICK_TREES, _QUICK_ROUNDS = 20, 2
@@ -57,8 +57,7 @@ def _run(given: CalibrateOptions) -> int:
     from placebench.compare.what.variants import read_variants
     from placebench.report import comparisons_of, write_report
     from placebench.report.calibration import metric_sentences
-    from placebench.stats import METRICS
-    from placebench.stats.calibration import calibrate
+    from placebench.stats.calibration import CALIBRATED, calibrate
 
     is_quick, seed = given.preset == "quick", given.data.seed
     trees = _QUICK_TREES if is_quick and given.data.trees is None else given.data.trees
@@ -73,9 +72,9 @@ def _run(given: CalibrateOptions) -> int:
     folder = run_comparison(given.run, data, settings, name="calibrate")
     loaded = results.load(folder)
     calibrations = [
-        calibrate(each.log_ratios, cast("CalibratedMetric", each.metric), margin=each.margin, seed=seed)
+        calibrate(each.log_ratios, each.metric, margin=each.margin, seed=seed)
         for each in comparisons_of(loaded)
-        if each.metric in METRICS and each.measured
+        if each.metric in CALIBRATED and each.measured
     ]
     document = calibration_document(calibrations, loaded.head)
     run = RunFolder(folder, loaded.head)

@@ -10,7 +10,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from placebench.decoding import Amount, AtLeastOne, Count, Meta, Share
 from placebench.stats.hodges_lehmann import MIN_REPLICATES, hodges_lehmann
@@ -24,6 +24,7 @@ _DRAWS = 400
 
 
 CalibratedMetric = Literal["cpu_s", "wall_s", "pss_bytes"]
+CALIBRATED: tuple[CalibratedMetric, ...] = get_args(CalibratedMetric)
 _LogRatio = Annotated[float, Meta(ge=-100, le=100)]
 _EffectShare = Annotated[str, Meta(pattern=r"^0?\.\d+$")]
 

@@ -96,6 +96,7 @@ BASE = (
     Call("link 127.0.0.1:1", "127.0.0.1:1 cannot be reached", exit_code=2),
     Call("lab files", "locustfiles"),
     Call("ci init github", "pyproject.toml", exit_code=2),
+    Call("ci report .", "has no summary.md", exit_code=2),
 )
 STUDY = "--preset quick --trees 2 --server {server}"
 BENCH = (
@@ -105,7 +106,6 @@ BENCH = (
     measures(f"calibrate {STUDY}"),
     Call("report open {run}", "index.html"),
     Call("report list {runs}", "made"),
-    Call("ci report {run}", "nothing to annotate"),
     Call("report diff {run} {run}", "made"),
     Call("report export {run}", '"headline"'),
     measures("report reproduce published.json --server {server}"),
@@ -113,7 +113,10 @@ BENCH = (
     Call("history backfill HEAD~1..HEAD", "a history needs the application", exit_code=2),
     *(Call(f"history {words}", "begins one", exit_code=2) for words in ("show", "check", "bless 1 --reason x")),
     Call("study matrix --axis what=1,2 --jobs 2 -n 1 -- echo {{what}}", "× control"),
-    measures("study network --latency-ms 0 -n 1 --setup true --server {server} -- psql -c 'SELECT 1'"),
+    Call(
+        "study network --latency-ms 0 -n 1 --setup true --server {server} -- bash -c ': </dev/tcp/127.0.0.1/{{port}}'",
+        "trips",
+    ),
     measures("study workers os:getpid --ways threads --workers 1 --jobs 2 -n 1"),
     Call("telemetry show telemetry", "1 request,"),
     Call("db clean --server {server}", "scratch databases"),
