@@ -21,6 +21,7 @@ _STOP_S = 30.0
 _UNUSED = {
     "candidates_path": "/",
     "requests_file": None,
+    "login_file": None,
     "requests": None,
     "warmup": 0,
     "rate": 1.0,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, TypeVar, cast, get_origin, get_type_hints
 
 from placebench.compare.keep.documents import MeasuredPoint, RunKind, StudyHead
 from placebench.compare.keep.records import DataDescription, Measurement, RunHead, append_lines, read_measurements
@@ -207,4 +207,7 @@ def _key(point: Point, repeat: int) -> str:
 
 def study_kind(module: str, settings: Any, point: Any, values: Any) -> RunKind:
     """Return the run kind of the study in *module*: the types of its settings, points and values, and its report."""
-    return RunKind(StudyHead[settings], MeasuredPoint[point, values], f"{module}:results")
+    # msgspec does not check the points of a class that is derived from StudySettings[…]: they would be of any type.
+    hints = get_type_hints(get_origin(settings) or settings, include_extras=True)
+    checked = cast(Any, TypedDict)("Settings", {**hints, "points": list[point]})
+    return RunKind(cast(Any, StudyHead)[checked], MeasuredPoint[point, values], f"{module}:results")
