@@ -270,9 +270,11 @@ def labelled(contender: str) -> str:
 
 
 def printed_by(script: str, *arguments: str) -> dict[str, Any]:
-    """The JSON that a script beside this one prints, in a process of its own."""
+    """The JSON that a script beside this one prints, in a process of its own, which finds other scripts beside it."""
     command = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
-    found: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONSAFEPATH"}
+    ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, Any] = json.loads(ended.stdout)
     return found
 
 
