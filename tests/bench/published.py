@@ -1478,6 +1478,14 @@ def flame_shift(one: str, other: str) -> tuple[int, int, float] | None:
     return agreeing, len(found), max(0.0, *(difference - margin for difference, margin in found))
 
 
+def flame_shifts_by_program(one: str, other: str) -> list[float]:
+    """By how much the worst frame of each program differs beyond its interval, the smallest first."""
+    programs = raw("flame-graphs.json")["programs"].values()
+    return sorted(
+        max(0.0, *(difference - margin for difference, margin in _differences(made, one, other))) for made in programs
+    )
+
+
 @figure
 def flame_shifts() -> str:
     parts = []

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 _EXACT = ("sql", "plan", "gc")
 _Z = 1.96
 """For 95 %."""
-_SHIFTS = {0.010: 0.20, 0.00025: 0.12}
+_SHIFTS = {0.010: (0.13, 0.35), 0.00025: (0.08, 0.10)}
 """By the interval, which is that of `sampled` or of `flame`: docs/explanation/overhead.md#per-program, rounded up."""
 
 
@@ -36,10 +36,11 @@ class SamplingError:
         return cls(total_s, estimated_s, samples, session.min_interval)
 
     @property
-    def shift(self) -> float | None:
-        """How much more a share was wrong in the worst of ten programs than by its margin; None if not measured.
+    def shifts(self) -> tuple[float, float] | None:
+        """How much more than its margin a share was wrong in nine of ten programs, and in the tenth.
 
-        The sampling thread looks only where Python checks for its lock, and a profile function slows down calls.
+        None if it was not measured. The sampling thread looks only where Python checks for its lock, and a profile
+        function slows down calls.
         """
         return _SHIFTS.get(self.interval_s)
 

@@ -1,5 +1,6 @@
 """The margins of a flame graph's shares: Wilson's interval for the samples of the time that is not measured."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -100,7 +101,7 @@ def test_the_page_of_a_flame_graph_says_how_exact_it_is(tmp_path: Path) -> None:
     assert "half of it is known to ± 7.4 % of the whole (95 % interval), a tenth to ± 6.1 %" in page
 
 
-@pytest.mark.parametrize(("interval_s", "points"), [(0.010, [20]), (0.00025, [12]), (0.005, [])])
+@pytest.mark.parametrize(("interval_s", "points"), [(0.010, [13, 35]), (0.00025, [8, 10]), (0.005, [])])
 def test_the_page_says_by_how_much_a_mode_can_be_wrong_beside_its_samples(
     tmp_path: Path, interval_s: float, points: list[int]
 ) -> None:
@@ -109,5 +110,5 @@ def test_the_page_says_by_how_much_a_mode_can_be_wrong_beside_its_samples(
     write_flame_page(made, tmp_path / "flame.html", title="shop")
 
     page = " ".join((tmp_path / "flame.html").read_text().split())
-    assert [f"in the worst of ten programs by {each} points" in page for each in points] == [True] * len(points)
-    assert ("in the worst of ten programs" in page) == bool(points)
+    found = re.search(r"in nine of ten programs by at most (\d+) points, in the tenth by (\d+)\.", page)
+    assert points == ([] if found is None else [int(each) for each in found.groups()])
