@@ -75,26 +75,23 @@ class Comments:
 
         None outside a job, in a job that is not of a request, and without a token.
         """
-        if token := environment.get("GITHUB_TOKEN"):
-            try:
+        try:
+            if token := environment.get("GITHUB_TOKEN"):
                 event = json.loads(Path(environment["GITHUB_EVENT_PATH"]).read_text(encoding="utf-8"))
-                number = event["pull_request"]["number"]
-            except (KeyError, OSError, ValueError, TypeError):
-                return None
-            issues = f"{environment['GITHUB_API_URL']}/repos/{environment['GITHUB_REPOSITORY']}/issues"
-            return cls(
-                f"{issues}/{number}/comments",
-                f"{issues}/comments",
-                {"Authorization": f"Bearer {token}", "Accept": "application/vnd.github+json"},
-                "PATCH",
-                "pull-requests: write, which that of a pull request from a fork never has",
-            )
-        token, number = environment.get("PLACEBENCH_GITLAB_TOKEN"), environment.get("CI_MERGE_REQUEST_IID")
-        if token and number:
-            notes = (
-                f"{environment['CI_API_V4_URL']}/projects/{environment['CI_PROJECT_ID']}/merge_requests/{number}/notes"
-            )
-            return cls(notes, notes, {"PRIVATE-TOKEN": token}, "PUT", "api")
+                issues = f"{environment['GITHUB_API_URL']}/repos/{environment['GITHUB_REPOSITORY']}/issues"
+                return cls(
+                    f"{issues}/{event['pull_request']['number']}/comments",
+                    f"{issues}/comments",
+                    {"Authorization": f"Bearer {token}", "Accept": "application/vnd.github+json"},
+                    "PATCH",
+                    "pull-requests: write, which that of a pull request from a fork never has",
+                )
+            if token := environment.get("PLACEBENCH_GITLAB_TOKEN"):
+                requests = f"{environment['CI_API_V4_URL']}/projects/{environment['CI_PROJECT_ID']}/merge_requests"
+                notes = f"{requests}/{environment['CI_MERGE_REQUEST_IID']}/notes"
+                return cls(notes, notes, {"PRIVATE-TOKEN": token}, "PUT", "api")
+        except (KeyError, OSError, ValueError, TypeError):  # no job of a request
+            return None
         return None
 
     def write(self, text: str, *, name: str) -> bool:

@@ -610,7 +610,7 @@ class ApplicationSession(_LinkSession):
 
 
 def results(run: Run) -> StudyResults:
-    """Return the results, with what was measured in words."""
+    """Return the results, with a text on what was measured."""
     settings = run.head.settings
     if settings["between"] == "command":
         job = "A measurement is one run of the command in a fresh process; its time has the start of the program."

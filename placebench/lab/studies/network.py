@@ -118,7 +118,7 @@ def _protocol_study(
 
 
 def results(run: Run) -> StudyResults:
-    """Return the results of a network study, with the job of this run in words."""
+    """Return the results of a network study, with a text on the job of this run."""
     limits = "Several clients at once: a request that waits for the network holds its thread."
     return network_results(run, _job(run.head.settings), (limits,))
 

@@ -138,13 +138,20 @@ class FlameGraphRecorder:
         """Make a call in a thread of a pool that the record's own thread waits for, and sample it meanwhile."""
         if threading.get_ident() == self._thread or len(self._calls) >= _MAX_CALLS:
             return call(*args, **kwargs)
-        samples = ThreadSamples(self._clock, _SHARED_INTERVAL_S, self._report_failure, root=self._root)
+        try:
+            samples = ThreadSamples(self._clock, _SHARED_INTERVAL_S, self._report_failure, root=self._root)
+        except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
+            self._report_failure(error)
+            return call(*args, **kwargs)
         began = _WorkerCall(self._clock(), samples)
         self._calls.append(began)
         try:
             return call(*args, **kwargs)
         finally:
-            began.end(self._clock())
+            try:
+                began.end(self._clock())
+            except Exception as error:  # noqa: BLE001  as above
+                self._report_failure(error)
 
     def add(
         self, started: float, ended: float, label: Callable[[], str], kind: str, statement: HasPlan | None = None

@@ -16,7 +16,7 @@ from placebench.profiler.capture.later_work import LaterWork, name_of
 from placebench.profiler.capture.timed_cursor import CallRecorder, Replace
 
 # Their threads outlive the request that starts them, and take work of others, which comes with its own context.
-_POOLS = ("concurrent.futures.thread", "anyio", "aiosqlite", "asgiref")
+_POOLS = ("concurrent.futures.thread", "anyio", "aiosqlite", "asgiref", "placebench.profiler")
 
 
 def patch_executors(recorder: CallRecorder, replace: Replace) -> None:

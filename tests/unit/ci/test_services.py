@@ -153,7 +153,13 @@ def test_a_refusal_names_the_permission(api: CommentApi, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "job",
-    [{}, {"GITHUB_TOKEN": "t"}, {"GITHUB_TOKEN": "t", "GITHUB_EVENT_PATH": "/dev/null"}, {"CI_MERGE_REQUEST_IID": "3"}],
+    [
+        {},
+        {"GITHUB_TOKEN": "t"},
+        {"GITHUB_TOKEN": "t", "GITHUB_EVENT_PATH": "/dev/null"},
+        {"CI_MERGE_REQUEST_IID": "3"},
+        {"PLACEBENCH_GITLAB_TOKEN": "t"},
+    ],
 )
 def test_a_job_of_no_request_has_no_comments(job: dict[str, str]) -> None:
     """Neither has one without a token."""

@@ -14,6 +14,7 @@ from asgiref.sync import sync_to_async
 from flame_graphs import busy, times_of
 
 from placebench.profiler import SqlProfiler
+from placebench.profiler.capture import flame_graph
 from placebench.profiler.capture.sampling_thread import profile_function_defect
 
 Run = Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -120,3 +121,27 @@ def test_a_call_that_outlives_its_record_is_in_it_until_then() -> None:
     assert ended.is_set()
     assert seconds_of(times, "work") > 0
     assert sum(times.values()) == pytest.approx(recording.elapsed_s)
+
+
+def test_a_sampler_that_fails_does_not_fail_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call returns what it returns, its statement is recorded, and the recording says what failed."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    profiler = SqlProfiler.for_drivers("sqlite3")
+    try:
+
+        async def request() -> Any:
+            with profiler.record("request", mode="flame") as recording:
+                monkeypatch.setattr(flame_graph, "ThreadSamples", fail)
+                returned = await asyncio.to_thread(lambda: sqlite3.connect(":memory:").execute("select 1").fetchall())
+            return returned, recording
+
+        returned, recording = asyncio.run(request())
+    finally:
+        profiler.remove()
+
+    assert returned == [(1,)]
+    assert len(recording.statements) == 1
+    assert recording.failed_hooks
