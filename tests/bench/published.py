@@ -8,14 +8,13 @@ its raw file. A figure that only one page has is a function of its own, marked w
 `table` of its cells.
 """
 
-import json
 import math
 import random
 import re
 import statistics
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -24,64 +23,18 @@ from typing import Any
 from placebench import units
 from placebench.page.axis_charts import Line, lines
 from placebench.stats import hodges_lehmann, median_interval
-from placebench.stats.hodges_lehmann import pseudo_median, signed_rank_p
-from placebench.stats.multiple_testing import benjamini_hochberg, significance_shares
+from placebench.stats.hodges_lehmann import pseudo_median
+from placebench.stats.multiple_testing import significance_shares
 from placebench.stats.sequential import sequential_p
 
-TOP = Path(__file__).resolve().parents[2]
-RESULTS = TOP / "docs" / "results"
-sys.path.append(str(TOP / "tests" / "fakes"))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "fakes")]  # PYTHONSAFEPATH hides what lies beside a program
+
+import study_figures  # noqa: E402, F401 - the figures that it adds
+from figures import FIGURES, RESULTS, TOP, change, effect, figure, interval, middle, paired, raw, table, times  # noqa: E402
+
 PAGES = [TOP / "README.md", TOP / "tests" / "release" / "ARTIFACT.md", *sorted((TOP / "docs").rglob("*.md"))]
 MARKED = re.compile(r"<!-- (?P<name>[a-z][a-z0-9-]*) -->(?P<text>.*?)<!-- / -->", re.DOTALL)
-FIGURES: dict[str, Callable[[], str]] = {}
-
-
-def figure(made: Callable[[], str]) -> Callable[[], str]:
-    """The text of the function is that of its name, with dashes, in the pages."""
-    FIGURES[made.__name__.replace("_", "-")] = made
-    return made
-
-
-def raw(name: str) -> dict[str, Any]:
-    """The content of a raw file."""
-    content: dict[str, Any] = json.loads((RESULTS / name).read_text(encoding="utf-8"))
-    return content
-
-
-def table(head: str, rows: Iterable[Sequence[object]]) -> str:
-    """A table with this line of headings, and a line for each row."""
-    lines = [head, re.sub(r"[^|]+", " --- ", head), *("| " + " | ".join(map(str, row)) + " |" for row in rows)]
-    return "\n\n" + "\n".join(re.sub(r"\|  \|", "| |", line) for line in lines) + "\n\n"
-
-
-# --- how figures are written
-
-
-def change(ratio: float, digits: int = 1) -> str:
-    """A ratio as the change that it is, in percent with a sign."""
-    return f"{'−' if ratio < 1 else '+'}{abs(ratio - 1) * 100:.{digits}f}"
-
-
-def effect(ratio: float, low: float, high: float, *, ci: str = "", n: str = "") -> str:
-    """'−93.3 % [−94.2, −91.7]'; below 2 % of the baseline with another digit."""
-    digits = 2 if ratio < 0.02 else 1
-    return f"{change(ratio, digits)} % [{ci}{change(low, digits)}, {change(high, digits)}{n}]"
-
-
-def times(ratio: float) -> str:
-    """How many times faster: '14.9×'."""
-    return f"{units.significant(1 / ratio)}×"
-
-
-def paired(baseline: Sequence[float], variant: Sequence[float]) -> tuple[float, float, float]:
-    """Estimate and limits of the ratio of replicates that belong together."""
-    found = hodges_lehmann([math.log(b / a) for a, b in zip(baseline, variant, strict=True)])
-    return math.exp(found.estimate), math.exp(found.low), math.exp(found.high)
-
-
-def middle(values: Sequence[float]) -> str:
-    """Their median, three significant digits."""
-    return units.significant(statistics.median(values))
 
 
 # --- steps.json, leave-one-out.json
@@ -315,6 +268,13 @@ def _of_step(name: str) -> Callable[[], str]:
 
 
 FIGURES |= {f"step-{name}": _of_step(name) for name in changes("steps.json") if name != "from end to end"}
+
+
+@figure
+def steps_statements() -> str:
+    """Before the first step that changes their number and after the last one."""
+    steps = [each for each in raw("steps.json")["comparisons"] if each["metric"] == "statements"]
+    return f"{steps[0]['baseline_value']:.0f} → {steps[-1]['variant_value']:.0f}"
 
 
 # --- calibration.json
@@ -1193,174 +1153,6 @@ def controls() -> str:
         for each in raw("controls.json")["simulated"]
     ]
     return table("| Replicates | false alarms | control found |", rows)
-
-
-# --- network-*.json, matrix-*.json
-
-
-def interval(row: dict[str, Any], name: str) -> str:
-    """'1.20 s [1.19, 1.22]', in the unit of the median."""
-    scale, unit = (1, "s") if row[f"{name}_s"] >= 1 else (1e3, "ms")
-    median, low, high = (units.significant(row[f"{name}{each}_s"] * scale) for each in ("", "_low", "_high"))
-    return f"{median} {unit} [{low}, {high}]"
-
-
-def _protocols(job: str) -> Callable[[], str]:
-    """Counts, which have no noise, and the latencies that they wait for; CPU and times of a quiet machine alone."""
-
-    def made() -> str:
-        document = raw(f"network-{job}.json")
-        is_quiet = not any("busy with other work" in each for each in document["summary"])
-        rows, lines = document["rows"], list[list[object]]()
-        latencies = list(dict.fromkeys(row["latency_ms"] for row in rows))
-        for protocol in dict.fromkeys(row["variant"] for row in rows):
-            own = {row["latency_ms"]: row for row in rows if row["variant"] == protocol}
-            near, away = own[latencies[0]], own[latencies[-1]]
-            trips = away["round_trips"] + away["connections"]
-            sizes = (units.size(away[name]) for name in ("bytes_sent", "bytes_received"))
-            waits = units.duration(trips * latencies[-1] / 1e3)
-            lines.append([f"`{protocol}`", units.average(trips), *sizes, waits])
-            if is_quiet:
-                lines[-1] += [units.duration(near[name]) for name in ("client_cpu_s", "cpu_s")]
-                lines[-1] += [interval(own[each], "elapsed") for each in latencies]
-        head = f"| Protocol | Round trips | Sent | Received | Latencies at {latencies[-1]:g} ms |"
-        times = " | ".join(f"Time at {each:g} ms" for each in latencies)
-        return table(f"{head} Client CPU | Server CPU | {times} |" if is_quiet else head, lines)
-
-    return made
-
-
-FIGURES |= {f"network-{job}": _protocols(job) for job in ("http", "rows", "walk")}
-
-
-@figure
-def network_query() -> str:
-    rows = []
-    for row in raw("network-query.json")["rows"]:
-        predicted, gain = row["predicted_growth_s"], ""
-        if predicted:
-            ends = ("", "_low", "_high")
-            gain = "{} [{}, {}]".format(*(units.duration(row[f"measured_growth{end}_s"]) for end in ends)).replace(
-                "-", "−"
-            )
-        trips = units.average(row["round_trips"] + row["connections"])
-        amounts = (trips, units.size(row["bytes_received"]), interval(row, "elapsed"))
-        predicted = units.duration(predicted) if predicted else ""
-        rows.append((f"`{row['variant']}`", f"{row['latency_ms']:g} ms", row["n"], *amounts, predicted, gain))
-    head = (
-        "| Variant | Latency | n | Round trips | Received | Time | Gain over `naive` beyond that at 0 ms: predicted |"
-    )
-    return table(f"{head} measured |", rows)
-
-
-@figure
-def network_clients() -> str:
-    rows = [
-        (
-            row["variant"],
-            f"{row['latency_ms']:g} ms",
-            row["n"],
-            units.size(row["bytes_received"]),
-            interval(row, "elapsed"),
-            *(units.duration(row[name]) for name in ("cpu_s", "client_cpu_s")),
-        )
-        for row in raw("network-clients.json")["rows"]
-    ]
-    return table("| Responses | Latency | n | Received | Time | Server CPU | Client CPU |", rows)
-
-
-PYTHON_PAIRS = [(service, python) for service in ("naive", "tuned") for python in ("3.11.7", "3.12.1", "3.13.0")]
-"""The services and Pythons that are compared with 3.11.2."""
-
-
-def _matrix(name: str, axis: str) -> Callable[[], str]:
-    def made() -> str:
-        lines = []
-        for row in raw(f"matrix-{name}.json")["rows"]:
-            value = row["versions"]["python"] if axis == "python" else f"{row[axis]:g} ms"
-            line = [f"`{row['service']}`", value, row["requests"], interval(row, "duration"), row["n"]]
-            over = [""] * 3
-            if row["overhead_s"] is not None:
-                each = (row["overhead_per_request_s"], row["overhead_per_result_s"])
-                over = [interval(row, "overhead"), *map(units.duration, each)]
-            lines.append((*line, *over))
-        return table(
-            f"| Service | {axis.partition('_')[0].capitalize()} | Requests | Duration | n | Overhead | per request | "
-            "per result |",
-            lines,
-        )
-
-    return made
-
-
-FIGURES |= {f"matrix-{name}": _matrix(name, axis) for name, axis in (("latency", "latency_ms"), ("pythons", "python"))}
-
-
-@figure
-def matrix_pythons_paired() -> str:
-    """Return the duration on each Python beside that on 3.11.2 in the same repeat, and the smallest adjusted p."""
-    taken: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for each in sorted(raw("matrix-pythons.json")["measurements"], key=lambda each: each["repeat"]):
-        taken[each["point"]["service"], each["point"]["python"]].append(each["values"]["duration_s"])
-    pairs = [(taken[service, "3.11.2"], taken[service, python]) for service, python in PYTHON_PAIRS]
-    logs = [[math.log(now / then) for then, now in zip(*pair, strict=True)] for pair in pairs]
-    said = [
-        f"`{service}` on {python} {effect(*paired(*pair))}"
-        for (service, python), pair in zip(PYTHON_PAIRS, pairs, strict=True)
-    ]
-    least = min(benjamini_hochberg(map(signed_rank_p, logs)))
-    return f"{', '.join(said)}; the smallest p, adjusted for {len(pairs)} pairs, is {least:.2f}"
-
-
-def release_ratios() -> list[float]:
-    """The duration with Placement 16.0.0, the installed one, divided by that with 14.0.0, in each repeat."""
-    taken: dict[tuple[str, int], float] = {}
-    for each in raw("matrix-releases.json")["measurements"]:
-        if each["point"]["service"] == "placement" and each["invalid"] is None:
-            taken[each["point"]["version"], each["repeat"]] = each["values"]["duration_s"]
-    return [taken["installed", repeat] / taken["14.0.0", repeat] for repeat in range(8)]
-
-
-@figure
-def releases_16_14() -> str:
-    estimate, low, high = (f"{100 * (ratio - 1):+.1f}" for ratio in paired([1.0] * 8, release_ratios()))
-    return f"{estimate} % [{low}, {high}; n = 8]"
-
-
-def asyncio_ratios(workload: str, value: str, server: str, processes: int) -> list[float]:
-    """A value with this server, one process and eight threads, divided by that with uWSGI, in each repeat."""
-    found: dict[tuple[object, ...], float] = {}
-    for each in raw("asyncio.json")["measurements"]:
-        point = each["point"]
-        if point["workload"] == workload and each["invalid"] is None:
-            values = each["values"]
-            total = values["worker_cpu_s"] + values["backend_cpu_s"] if value == "cpu_s" else values[value]
-            found[point.get("server", "uwsgi"), point["processes"], each["repeat"]] = total
-    return [found[server, 1, repeat] / found["uwsgi", processes, repeat] for repeat in range(5)]
-
-
-@figure
-def steps_statements() -> str:
-    """Before the first step that changes their number and after the last one."""
-    steps = [each for each in raw("steps.json")["comparisons"] if each["metric"] == "statements"]
-    return f"{steps[0]['baseline_value']:.0f} → {steps[-1]['variant_value']:.0f}"
-
-
-@figure
-def matrix_releases() -> str:
-    rows = [
-        (
-            row["versions"]["service"].rpartition(" ")[2],
-            row["versions"]["sqlalchemy"],
-            interval(row, "duration"),
-            row["n"],
-            interval(row, "overhead"),
-            units.duration(row["overhead_per_request_s"]),
-        )
-        for row in raw("matrix-releases.json")["rows"]
-        if row["overhead_s"] is not None
-    ]
-    return table("| Placement | SQLAlchemy | Duration | n | Overhead | per request |", rows)
 
 
 # --- profiler.json, profiled.json
