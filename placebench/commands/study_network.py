@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from placebench.compare.what.data_setup import OwnData
     from placebench.compare.what.trials import Experiment
     from placebench.compare.what.variants import Variant
+    from placebench.study.behind_link import Links
     from placebench.study.link_target import LinkTarget
-    from placebench.study.network import Links
 
 _LATENCIES: Final = ("0", "26", "50", "180", "250", "370", "50+180")
 _QUICK_LATENCIES: Final = ("0", "50")
@@ -168,7 +168,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(given: StudyNetworkOptions) -> int:
     """Measure the command or the applications behind every link; those that fail are named."""
-    from placebench.study.network import Links
+    from placebench.study.behind_link import Links
 
     for names, is_wrong, other in (
         (_WITH_COMMAND, not given.work, "a command: put it behind --"),
@@ -189,7 +189,7 @@ def _run_command(given: StudyNetworkOptions, links: "Links") -> int:
     from placebench.compare.what.data_setup import OwnData
     from placebench.runtime.postgres import open_server
     from placebench.study.axes import read_axes
-    from placebench.study.network import CommandNetwork, CommandSession
+    from placebench.study.command_network import CommandNetwork, CommandSession
 
     axes = read_axes(given.axis or (), given.work)
     if taken := {"url", "address", "port"} & axes.keys():

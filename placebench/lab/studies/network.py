@@ -15,7 +15,7 @@ from placebench.lab.studies.commands import LATENCIES_MS, PROTOCOL_JOBS, REPLICA
 from placebench.lab.studies.study import run_study, study_kind
 from placebench.report.study_report import StudyResults
 from placebench.results import Run
-from placebench.study.network import LinkedValues
+from placebench.study.behind_link import LinkedValues
 from placebench.study.network_report import network_results
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from placebench.runtime.application_servers import serve
 from placebench.runtime.network.delay_queue import LinkProfile
 from placebench.runtime.network.link import Link, open_database_link, open_service_link
 from placebench.runtime.running_server import RunningServer, ServerSpec
-from placebench.study.network import Between, Sent, measure_job, serve_behind_link
+from placebench.study.behind_link import Between, Sent, measure_job, serve_behind_link
 
 if TYPE_CHECKING:
     import psycopg
