@@ -37,6 +37,11 @@ def source(name: str) -> str:
     return f"{made['made_at'][:10]}, {where}, Python {machine['python']}, {machine['postgresql']}; [raw file]({name})"
 
 
+def is_measured(name: str) -> bool:
+    """Whether a raw file is there."""
+    return (RESULTS / name).is_file()
+
+
 def where_measured(name: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
     """A decorator of the functions of a raw file, which say so as long as nothing is measured."""
     recipe = name.removesuffix(".json")
@@ -44,7 +49,7 @@ def where_measured(name: str) -> Callable[[Callable[[], str]], Callable[[], str]
     def decorate(made: Callable[[], str]) -> Callable[[], str]:
         @functools.wraps(made)
         def text() -> str:
-            return made() if (RESULTS / name).is_file() else f"not measured yet (`tox -e results -- {recipe}`)"
+            return made() if is_measured(name) else f"not measured yet (`tox -e results -- {recipe}`)"
 
         return text
 

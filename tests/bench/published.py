@@ -31,7 +31,21 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "fakes")]  # PYTHONSAFEPATH hides what lies beside a program
 
 import study_figures  # noqa: E402, F401 - the figures that it adds
-from figures import FIGURES, RESULTS, TOP, change, effect, figure, interval, middle, paired, raw, table, times  # noqa: E402
+from figures import (  # noqa: E402
+    FIGURES,
+    RESULTS,
+    TOP,
+    change,
+    effect,
+    figure,
+    interval,
+    middle,
+    paired,
+    raw,
+    table,
+    times,
+    where_measured,
+)
 
 PAGES = [TOP / "README.md", TOP / "tests" / "release" / "ARTIFACT.md", *sorted((TOP / "docs").rglob("*.md"))]
 MARKED = re.compile(r"<!-- (?P<name>[a-z][a-z0-9-]*) -->(?P<text>.*?)<!-- / -->", re.DOTALL)
@@ -794,12 +808,10 @@ def drivers_beyond_arrays() -> str:
 
 
 @figure
+@where_measured("sql-share.json")
 def sql_share() -> str:
     """The share of a request's time in the driver, of each variant."""
-    path = RESULTS / "sql-share.json"
-    if not path.is_file():
-        return "not measured yet (`tox -e results -- sql-share`)"
-    made = raw(path.name)
+    made = raw("sql-share.json")
     shares = {
         variant: median_interval([each["driver_s"] / each["elapsed_s"] for each in seconds])
         for variant, seconds in made["seconds"].items()

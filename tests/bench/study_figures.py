@@ -1,11 +1,12 @@
 """The published figures of studies: loads, matrices and networks."""
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from figures import FIGURES, RESULTS, effect, figure, interval, paired, raw, source, table, where_measured
+from figures import FIGURES, change, effect, figure, interval, is_measured, paired, raw, source, table, where_measured
 
 from placebench import units
 from placebench.stats.hodges_lehmann import MIN_REPLICATES, signed_rank_p
@@ -172,6 +173,41 @@ def matrix_releases() -> str:
     return table("| Placement | SQLAlchemy | Duration | n | Overhead | per request |", rows)
 
 
+def _beside(ratios: list[float]) -> str:
+    """The effect that these ratios of repeats show; without an interval if they are too few."""
+    if len(ratios) < MIN_REPLICATES:
+        return f"{change(statistics.median(ratios), 0)} % [no interval; n = {len(ratios)}]"
+    return effect(*paired([1.0] * len(ratios), ratios), n=f"; n = {len(ratios)}")
+
+
+@figure
+def asyncio_waiting() -> str:
+    """The throughput of an event loop beside that of eight processes, where the wait is for PostgreSQL."""
+    return _beside(asyncio_ratios("database", "throughput_per_s", "uvicorn", 8))
+
+
+@figure
+def asyncio_waiting_cpu() -> str:
+    """The CPU of a request to another service, by threads and by event loops."""
+    cpu = {
+        (row["server"], row["processes"]): row["cpu_s_per_request"]
+        for row in raw("asyncio.json")["rows"]
+        if row["workload"] == "network"
+    }
+    threads = cpu.pop(("uwsgi", 1))
+    loops = [each for (server, _), each in cpu.items() if server != "uwsgi"]
+    return f"{units.duration(min(loops))} to {units.duration(max(loops))}, where threads take {units.duration(threads)}"
+
+
+@figure
+def asyncio_query_cpu() -> str:
+    """The CPU of the service in an event loop beside that in threads."""
+    said = (
+        f"{_beside(asyncio_ratios('query', 'cpu_s', server, 1))} under {server}" for server in ("uvicorn", "granian")
+    )
+    return " and ".join(said)
+
+
 AXES = {
     "servers": ("server", ("service",)),
     "databases": ("database", ("service", "users")),
@@ -260,17 +296,18 @@ def users() -> str:
     lines = []
     for count in USERS:
         name = f"users-{count}.json"
-        if not (RESULTS / name).is_file():
+        if not is_measured(name):
             lines.append([count, "not measured yet", "", *("" for _ in UNDER_LOAD)])
             continue
         found: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
         for each in raw(name)["comparisons"]:
             found[each["variant"]][each["metric"]] = each
         for variant, metrics in found.items():
-            effects = [
-                "–" if (each := metrics.get(metric)) is None else effect(each["ratio"], each["low"], each["high"])
-                for metric in UNDER_LOAD
-            ]
+            found_by_metric = (metrics.get(metric) for metric in UNDER_LOAD)
+            effects = (
+                effect(each["ratio"], each["low"], each["high"]) if each and each["low"] is not None else "–"
+                for each in found_by_metric
+            )
             lines.append([count, f"`{variant}`", metrics["elapsed_s"]["n"], *effects])
     return table(f"| Users | Variant, beside `naive` | n | {' | '.join(UNDER_LOAD.values())} |", lines)
 
