@@ -160,7 +160,7 @@ class ExternalFlameGraph:
         overlaps = any(line.overlaps for line in lines)
         is_full = len(self._noted) >= _MAX_INTERVALS
         self.notes += (OVERLAP_NOTE,) * overlaps + (FULL_NOTE.format(_MAX_INTERVALS),) * is_full
-        self.is_exact = len(lines) == 1 and not overlaps and not is_full
+        self.is_exact = not overlaps and not is_full
         self.others_s = sum(line.ended - line.started for line in lines[1:])
         for sampled, seconds in in_order:
             stack = sampled
@@ -194,20 +194,23 @@ class ExternalFlameGraph:
             if changes and changes[0].at > started:
                 times += [changes[0].at, max((change.at for change in changes if change.stack), default=started)]
             started, ended = max(started, min(times)), min(ended, max(times))
-        short = list(self._short_calls(thread, intervals))
-        return TimeLine(started, max(started, ended), above, intervals, changes, short=short)
+        short = list(self._short_calls(thread))
+        latest = ended if thread == self._thread else self._span[1]
+        return TimeLine(started, max(started, ended), above, intervals, changes, short=short, latest=latest)
 
-    def _short_calls(self, thread: int, intervals: Sequence[CalledInterval]) -> Iterator[CalledInterval]:
+    def _short_calls(self, thread: int) -> Iterator[CalledInterval]:
         """Yield the sum of each statement's calls that were too short to be noted, from the statement's start on.
 
-        A statement without any other call counts as one of the recording's thread.
+        They are in the thread of the statement's first call that was noted, or else in that of the recording.
         """
         noted_s: dict[object, float] = {}
-        for each in intervals:
-            noted_s[each.owner] = noted_s.get(each.owner, 0.0) + each.ended - each.started
-        of_others = {getattr(label, "__self__", None) for by, *_, label, _ in list(self._noted) if by != thread}
+        threads: dict[object, int] = {}
+        for by, began, ended, label, _ in list(self._noted):
+            owner = getattr(label, "__self__", None)
+            noted_s[owner] = noted_s.get(owner, 0.0) + ended - began
+            threads.setdefault(owner, by)
         for pending in sorted(self._statements, key=lambda each: each.started):
-            if pending in noted_s or (thread == self._thread and pending not in of_others):
+            if threads.get(pending, self._thread) == thread:
                 seconds = (pending.execute_s or 0.0) + (pending.fetch_s or 0.0) - noted_s.get(pending, 0.0)
                 if seconds > CLOCK_TICK_S:
                     text = leaf(pending.leaf_text(), "sql")
@@ -249,6 +252,7 @@ class TimeLine:
 
     above: the frames above all of its stacks. samples: each sampled stack twice, at its beginning and at its end.
     short: sums of calls whose times are not known, each placed between the intervals from its start on.
+    latest: the line ends at this time at the latest: it becomes longer for such calls after the last interval.
     overlaps: the intervals that took time from others, or that ended after the line; known with the records.
     """
 
@@ -261,12 +265,14 @@ class TimeLine:
         changes: Sequence[StackChange],
         interval_s: float = INTERVAL_S,
         short: Sequence[CalledInterval] = (),
+        latest: float = 0.0,
     ) -> None:
         self.started = started
         self.ended = ended
         self._above = above
         self._intervals = intervals
         self._short = short
+        self._latest = latest
         self.overlaps: list[StackInterval] = []
         self._interval_s = interval_s
         self.samples: list[tuple[float, list[str]]] = []
@@ -299,10 +305,13 @@ class TimeLine:
             ]
             for intervals in (self._intervals, self._short)
         )
-        whole = StackInterval(self.started, self.ended, self._above, leaves=0)
+        whole = StackInterval(self.started, max(self.ended, self._latest), self._above, leaves=0)
         self.overlaps = [each for each in placed if each.ended > self.ended + CLOCK_TICK_S]
         in_order = list(innermost(placed, self.overlaps))
-        return timeline(self.samples, with_short_calls(in_order, short, whole), whole, holds=True)
+        filled = list(with_short_calls(in_order, short, whole))
+        if short:
+            self.ended = max(self.ended, min(filled[-1].ended, self._latest))
+        return timeline(self.samples, iter(filled), whole._replace(ended=self.ended), holds=True)
 
     def _stack_of(self, interval: CalledInterval) -> list[str]:
         """Return an interval's stack down to its call site, from a sample inside of it, next to it, or elsewhere."""

@@ -129,7 +129,7 @@ class Machine:
         self.sources: list[ManualSamples] = []
         self.counts: list[Counts] = []
         self.recordings: list[tuple[Recording, Counts]] = []
-        self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self.connection.create_function("tick", 2, self._tick)
         self.connection.create_function("collect", 2, self._collect)
         self._collection_s = 0.0
@@ -328,6 +328,30 @@ def test_every_recording_is_an_account_of_its_program(mode: str, program: Any, h
 
         for recording, counts in machine.recordings:
             assert_account_holds(recording, counts)
+
+
+@pytest.mark.parametrize("fetches_here", [False, True], ids=["one thread", "two threads"])
+@pytest.mark.parametrize("fetch_s", [3e-6, 0.5], ids=["too short to be noted", "noted"])
+def test_a_statement_of_another_thread_has_all_of_its_leaves(fetches_here: bool, fetch_s: float) -> None:
+    """In mode external: its fetches too, whichever thread they ran in and however short they were."""
+    with pytest.MonkeyPatch.context() as patch, machine_of(patch) as machine:
+        cursor = machine.connection.cursor()
+
+        def execute() -> None:
+            cursor.execute(f"select tick('column_1', column1) as column_1 from (values (0.25), ({fetch_s!r}))")
+            if not fetches_here:
+                cursor.fetchall()
+
+        with machine.profiler.record("program", "external") as recording:
+            thread = threading.Thread(target=contextvars.copy_context().run, args=(execute,))
+            thread.start()
+            thread.join()
+            if fetches_here:
+                cursor.fetchall()
+            machine.clock.advance(1.0)
+
+    assert recording.breaches == ()
+    assert by_name(recording.session)[1]["column_1"] == pytest.approx(0.25 + fetch_s)
 
 
 @given(PROGRAMS)

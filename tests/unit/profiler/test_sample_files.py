@@ -151,6 +151,9 @@ def test_samples_of_pythons_own_sampler_are_joined(tmp_path: Path) -> None:
         (tmp_path / "stop").touch()
 
     assert ended.returncode == 0, ended.stderr
+    shown = [str(tmp_path / "recording.json"), "--samples", str(tmp_path / "samples.json"), "--out", str(tmp_path)]
+    assert main(["profile", "show", *shown]) == 0
+    assert (tmp_path / "recording.flame.html").is_file()
     recording = Recording.load(tmp_path / "recording.json")
     recording.join_samples(tmp_path / "samples.json")
     times = times_of(recording.session.frame_records)

@@ -1,0 +1,141 @@
+"""`tox -e fuzz`: random programs under the real profiler, in all its modes, beside counts of their own, from a seed.
+
+    python tests/fuzz/fuzz.py [--seed N] [--minutes N] [--programs N]
+
+A program has nested records, spans, statements of sqlite3, SQLAlchemy and aiosqlite, waits, garbage collections,
+threads, tasks, and tasks that are cancelled. Each recording is checked for the laws of its account and for what the
+program counted. A program that fails is made smaller as long as it still fails, and is printed with what is wrong; the
+run goes on with the next one, and ends with exit code 1.
+"""
+
+import argparse
+import asyncio
+import faulthandler
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from copy import deepcopy
+from pprint import pformat
+from typing import Any
+
+from drawn_programs import MODES, Program, draw
+from ledger import problems, tag_of
+from machine import Machine
+
+from placebench.profiler import Recording, SqlProfiler
+
+_ATTEMPTS = 150
+_HANGS_S = 120
+_MAX_FAILURES = 5
+
+
+def main() -> int:
+    """Run programs until the time is over; 1 if one failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(100_000), help="default: any")
+    parser.add_argument("--minutes", type=float, default=10, help="no program begins after these (default: 10)")
+    parser.add_argument("--programs", type=int, default=1_000_000, help="how many at most")
+    arguments = parser.parse_args()
+    began, failures, tally = time.monotonic(), 0, Counter[str]()
+    print(f"seed {arguments.seed}: run this again with --seed {arguments.seed}", flush=True)
+    for number in range(arguments.programs):
+        if time.monotonic() - began > 60 * arguments.minutes or failures == _MAX_FAILURES:
+            break
+        mode, awaited, program = _drawn(arguments.seed, number)
+        tally["programs"] += 1
+        if found := _wrong(program, mode, awaited=awaited, tally=tally):
+            failures += 1
+            smaller = _smaller(program, mode, awaited=awaited)
+            kind = "in an event loop" if awaited else "without an event loop"
+            print(f"\nprogram {number}, mode {mode}, {kind}:\n{pformat(smaller, width=110)}")
+            again = _wrong(smaller, mode, awaited=awaited, tally=Counter())
+            print("\n".join(f"  {each}" for each in again or (*found, "(not with every run)")), flush=True)
+    print(", ".join(f"{name}: {count}" for name, count in sorted(tally.items())))
+    print(f"failed: {failures}, seconds: {time.monotonic() - began:.0f}")
+    return 1 if failures else 0
+
+
+def _drawn(seed: int, number: int) -> tuple[str, bool, Program]:
+    """Return the program with this number: the mode of its outermost record, whether it needs an event loop, steps."""
+    chosen = random.Random(f"{seed}/{number}")
+    awaited = number % 2 == 1
+    return MODES[number // 2 % len(MODES)], awaited, draw(chosen, awaited=awaited)
+
+
+def _wrong(program: Program, mode: str, *, awaited: bool, tally: Counter[str]) -> list[str]:
+    """Run a program in a record, and return a line for each thing that is wrong in a recording."""
+    faulthandler.dump_traceback_later(_HANGS_S, exit=True)
+    profiler = SqlProfiler()
+    machine = Machine(profiler)
+    try:
+        if awaited:
+            asyncio.run(_recorded(machine, program, mode))
+        else:
+            with machine.connections(), machine.record(mode):
+                machine.run(program)
+    finally:
+        profiler.remove()
+        faulthandler.cancel_dump_traceback_later()
+    found = []
+    for recording, ledger in machine.recordings:
+        tally["recordings"] += 1
+        tally["statements"] += len(ledger.calls)
+        found += [f"{recording.name}: {each}" for each in problems(recording, ledger)]
+    cut_off = {number for _, ledger in machine.recordings for number, call in ledger.calls.items() if call.is_cut_off}
+    traced = {number for text in machine.traced if (number := tag_of(text)) is not None}
+    if (set(machine.sent) ^ traced) - cut_off:
+        found.append(
+            f"SQLite ran {sorted(traced - set(machine.sent))} that were not sent, "
+            f"and not {sorted(set(machine.sent) - traced)}"
+        )
+    merged = Recording.merge([recording for recording, _ in machine.recordings])
+    found += [f"merged: {each}" for each in merged.breaches if each not in machine.recordings[0][0].breaches]
+    return found
+
+
+async def _recorded(machine: Machine, program: Program, mode: str) -> None:
+    with machine.connections(), machine.record(mode):
+        await machine.run_awaited(program)
+
+
+def _smaller(program: Program, mode: str, *, awaited: bool) -> Program:
+    """Return the smallest program that was found to fail, by leaving out one step after the other."""
+    attempts = 0
+    while True:
+        for smaller in _without_a_step(program):
+            attempts += 1
+            if attempts > _ATTEMPTS:
+                return program
+            if _wrong(smaller, mode, awaited=awaited, tally=Counter()):
+                program = smaller
+                break
+        else:
+            return program
+
+
+def _without_a_step(program: Program) -> Iterator[Program]:
+    """Yield copies of a program, each without one step at some depth."""
+    below: list[Any]
+    for index, step in enumerate(program):
+        if len(program) > 1:
+            yield [*program[:index], *program[index + 1 :]]
+        for place, argument in enumerate(step):
+            if isinstance(argument, list) and argument and isinstance(argument[0], (tuple, list)):
+                if isinstance(argument[0], tuple):
+                    yield [*program[:index], *deepcopy(argument), *program[index + 1 :]]
+                    below = list(_without_a_step(argument))
+                else:
+                    below = [
+                        [*argument[:at], each, *argument[at + 1 :]]
+                        for at, inner in enumerate(argument)
+                        for each in _without_a_step(inner)
+                    ]
+                    below += [[*argument[:at], *argument[at + 1 :]] for at in range(len(argument)) if len(argument) > 1]
+                for each in below:
+                    yield [*program[:index], (*step[:place], each, *step[place + 1 :]), *program[index + 1 :]]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
