@@ -4,15 +4,14 @@ import re
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
-from itertools import count, takewhile
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from placebench import limits, units
 from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.interrupts import EXIT_INTERRUPTED
+from placebench.commands.load_result import load_document, load_lines
 from placebench.commands.output import emit, emit_report, progress, say
 from placebench.commands.profile.recording import SERVICE_MODES, ServiceProfile
 from placebench.commands.runs import leave_folder, list_run
@@ -21,7 +20,7 @@ from placebench.loadgen.options import DEFAULT_TIME_S
 from placebench.paths import check_writable, make_folder
 
 if TYPE_CHECKING:
-    from placebench.compare.keep.records import LoadResult, WriteCheck
+    from placebench.compare.keep.records import LoadResult
     from placebench.compare.load.load_run import LoadSpec
     from placebench.compare.load.load_steps import LoadStep
     from placebench.http_session import Request
@@ -31,6 +30,8 @@ _EXIT_INCONCLUSIVE = 3
 _RESPONSE_TIMEOUT_S = 300.0
 _SEARCH_TIMEOUT_S = 10.0
 _MAX_USERS = 1024
+REPLICATES = 6
+"""The number of replicates of --slo: the fewest that have a 95 % interval."""
 _RESULT = "load.json"
 _BIND = "127.0.0.1:5557"
 _MAX_CONNECT_S = 60.0
@@ -61,6 +62,7 @@ class LoadCommandOptions:
     insecure: bool
     seed: int
     slo: str | None
+    replicates: int | None
     until_errors: bool
     telemetry: Path | None
     profile: str | None
@@ -91,15 +93,18 @@ def _configure(parser: ArgumentParser) -> None:
         "--insecure", action="store_true", help="accept a certificate that is not valid, such as a self-signed one"
     )
     options.add_seed(parser, "seed of the open-loop schedule")
-    search = parser.add_argument_group("capacity").add_mutually_exclusive_group()
+    capacity = parser.add_argument_group("capacity")
+    search = capacity.add_mutually_exclusive_group()
     search.add_argument(
         "--slo",
         metavar="EXPR",
-        help="find the highest arrival rate at which this holds, as 'p95 <= 500ms': from --rate on, in steps of --time",
+        help="find the highest arrival rate at which this holds, as 'p95 <= 500ms', with its interval, and what was "
+        "full: from --rate on, in steps of --time",
     )
     search.add_argument(
         "--until-errors", action="store_true", help=f"double --users up to {_MAX_USERS} until requests fail"
     )
+    options.add_replicates(capacity, f"with --slo {REPLICATES}, each of five steps; 0: only the search before them")
     options.add_telemetry(parser, "folder for the client's durations, beside those of the service")
     profile = parser.add_argument_group("profile")
     profile.add_argument(
@@ -172,7 +177,9 @@ def _configure_kind(parser: ArgumentParser) -> None:
         help="ordinary locustfile, run with --users and --time; it says what is sent and how often",
     )
     options.add_database(
-        parser, "with --check-writes: look for the writes there (default: request each of the service)"
+        parser,
+        "with --check-writes: look for the writes there (default: request each of the service); with --slo: the "
+        "service's PostgreSQL, whose sessions show what was full",
     )
 
 
@@ -181,8 +188,10 @@ def _run(given: LoadCommandOptions) -> int:
     from placebench.compare.load.load_run import LoadInterrupted, run_load
     from placebench.runtime.supervisor import Supervisor, new_scratch_path
 
-    if given.db and not (given.check_writes or given.locustfile):
-        raise LoadError("--db without --check-writes: nothing is looked for there")
+    if given.db and not (given.check_writes or given.locustfile or given.slo):
+        raise LoadError("--db without --check-writes or --slo: nothing is looked for there")
+    if given.replicates is not None and not given.slo:
+        raise LoadError("--replicates without --slo: only the search for a capacity is repeated")
     if given.mode and not given.profile:
         raise LoadError("--mode without --profile: name the process or the folder with --profile PID|DIR")
     if given.telemetry:
@@ -333,7 +342,7 @@ def _bind(given: LoadCommandOptions) -> str:
 def _emit(result: "LoadResult", given: LoadCommandOptions, profile: ServiceProfile | None = None) -> None:
     if given.out:
         result.save(given.out / _RESULT)
-    lines, document = list(_lines(result)), _document(result)
+    lines, document = list(load_lines(result)), load_document(result)
     page, not_recorded = None, None
     if profile is not None:
         try:
@@ -344,100 +353,6 @@ def _emit(result: "LoadResult", given: LoadCommandOptions, profile: ServiceProfi
     emit(given.output, text=lambda: "\n".join(lines), document=lambda: document, page=page)
     if not_recorded is not None:  # after the load's own result, which is not lost
         raise not_recorded
-
-
-def _document(result: "LoadResult") -> dict[str, Any]:
-    """Return the result of a load as a document, without samples."""
-    return {
-        "kind": result.kind,
-        "users": result.users,
-        "rate_per_s": result.rate_per_s,
-        "requests": result.requests,
-        "failures": result.failures,
-        "failure_messages": result.failure_messages,
-        "statuses": result.statuses,
-        "in_flight": result.in_flight,
-        "missed": result.missed,
-        "repeats": result.repeats,
-        "elapsed_s": result.elapsed_s,
-        "throughput_per_s": result.throughput_per_s,
-        "latency_s": _percentiles(result.latency_s),
-        "service_s": _percentiles(result.service_s),
-        "mean_latency_s": _means(result),
-        "failed_latency_s": _percentiles(result.failed_latency_s),
-        "body_bytes": sum(result.body_bytes),
-        "client_cpu_s": result.client_cpu_s,
-        "workers": [asdict(each) for each in result.workers],
-        "write_check": None if result.write_check is None else asdict(result.write_check),
-    }
-
-
-def _percentiles(samples: list[float]) -> dict[str, float | None]:
-    """Return the percentiles by name; None for each with fewer than 10 samples above it."""
-    from placebench.compare.load.load_steps import PERCENTILES
-    from placebench.stats import percentile
-
-    ordered = sorted(samples)
-    return {name: percentile(ordered, share) for name, share in PERCENTILES.items()}
-
-
-def _means(result: "LoadResult") -> dict[str, float]:
-    """Return the mean latency of the first 10, 100, 1000 … successes and of all, by the number of successes."""
-    in_order = [latency_s for _, latency_s in sorted(zip(result.started_s, result.latency_s, strict=True))]
-    numbers = takewhile(lambda number: number < len(in_order), (10**power for power in count(1)))
-    return {str(number): fmean(in_order[:number]) for number in (*numbers, len(in_order)) if number}
-
-
-def _lines(result: "LoadResult") -> Iterator[str]:
-    took, throughput = units.duration(result.elapsed_s), units.rate(result.throughput_per_s)
-    yield f"requests    {units.count(result.requests)} in {took}: {throughput}"
-    yield f"latency     {_latency_line(result.latency_s) if result.latency_s else 'no request succeeded'}"
-    means = (f"{units.duration(mean_s)} of {units.count(int(number))}" for number, mean_s in _means(result).items())
-    if result.latency_s:
-        yield f"mean        {', '.join(means)}"
-    yield f"bodies      {units.size(sum(result.body_bytes))}"
-    yield f"generator   {units.duration(result.client_cpu_s / result.requests)} of CPU per request"
-    if result.workers:
-        errors_s = [each.clock_error_s for each in result.workers if each.clock_error_s is not None]
-        clocks = f"clocks within {units.duration(max(errors_s))}" if errors_s else "clocks not compared"
-        lost = f", of which lost {units.count(result.lost_workers)}: their requests are in no figure"
-        yield f"workers     {units.count(len(result.workers))}{lost if result.lost_workers else ''}; {clocks}"
-    failed = f"; their latency {_latency_line(result.failed_latency_s)}" if result.failed_latency_s else ""
-    yield f"failures    {units.count(result.failures)}{failed}"
-    for message in result.failure_messages:
-        yield f"            {message}"
-    if result.statuses and all(status.startswith("3") for status in result.statuses):
-        yield "redirects   every response: what they lead to was not requested"
-    if result.repeats:
-        yield f"sent again  {units.numbered(result.repeats, 'request')}: the server had closed a kept connection"
-    if result.write_check:
-        for line in write_check_lines(result.write_check):
-            yield f"writes      {line}"
-    if result.in_flight:
-        yield f"in flight   {units.count(result.in_flight)} at the end, not counted"
-    if result.missed:
-        yield f"missed      {units.count(result.missed)} sent more than 10 ms late"
-
-
-def _latency_line(latency_s: list[float]) -> str:
-    shown = {name: seconds for name, seconds in _percentiles(latency_s).items() if seconds is not None}
-    percentiles = ", ".join(f"{name} {units.duration(seconds)}" for name, seconds in shown.items())
-    return f"{percentiles or 'too few for a percentile'}; longest {units.duration(max(latency_s))}"
-
-
-def write_check_lines(made: "WriteCheck") -> Iterator[str]:
-    """Yield lines on the writes, such as "sent 10 000, acknowledged 9595, found 9595, lost 0, doubled 0"."""
-    named = {name: getattr(made, name) for name in ("sent", "acknowledged", "found", "lost", "doubled")}
-    yield ", ".join(f"{name} {units.count(count)}" for name, count in named.items() if count is not None)
-    yield ", ".join(f"{status}: {units.count(count)}" for status, count in sorted(made.statuses.items()))
-    if made.in_doubt_and_found is not None and made.in_doubt:
-        yield f"in doubt {units.count(made.in_doubt)}, of which {units.count(made.in_doubt_and_found)} found"
-    if made.refused_and_found:
-        yield f"refused and found all the same: {units.count(made.refused_and_found)}"
-    if made.lost and not made.found:
-        yield "not one acknowledged write was found: is --db the database that the service uses?"
-    if made.reason:
-        yield f"inconclusive whether one was lost: {made.reason}"
 
 
 def _search(given: LoadCommandOptions) -> int:
@@ -452,10 +367,11 @@ def _search(given: LoadCommandOptions) -> int:
     is_users = given.out is not None and given.out.exists()
     folder = claim_folder(given.out.resolve()) if given.out else new_folder("saturation", paths.profiles_folder())
     step_s = given.time or DEFAULT_TIME_S
-    search = CapacitySearch(spec, folder, step_s=step_s, report=lambda step: say(_step_line(step)))
+    search = CapacitySearch(spec, folder, step_s=step_s, report=_say_step)
+    replicates = REPLICATES if given.replicates is None else given.replicates
     try:
         if objective:
-            search.rate(objective, given.rate)
+            search.rate(objective, given.rate, replicates=replicates, database_url=_database(given))
         else:
             search.users(given.users, _MAX_USERS)
     except PlacebenchError:
@@ -470,8 +386,11 @@ def _search(given: LoadCommandOptions) -> int:
         _emit_search(folder, given.output)
         return EXIT_INTERRUPTED
     _emit_search(folder, given.output)
-    if search.result.held is None and search.result.broken is None:
-        raise UndecidedError(f"inconclusive: {search.result.steps[-1].why}")
+    found = search.result
+    if found.held is None and found.broken is None:
+        raise UndecidedError(f"inconclusive: {found.steps[-1].why}")
+    if found.knees and found.capacity is None:
+        raise UndecidedError(f"inconclusive: {found.knees[-1].why}")
     return 0
 
 
@@ -513,11 +432,22 @@ def _emit_search(folder: Path, output: options.OutputOptions) -> None:
     emit_report(output, report)
 
 
-def _step_line(step: "LoadStep") -> str:
+def _database(given: LoadCommandOptions) -> str:
+    from placebench.runtime.postgres import open_connection
+    from placebench.runtime.postgres.connection import normalise_url
+
+    url = normalise_url(given.db) if given.db else ""
+    if url:
+        with open_connection(url):
+            pass  # so that a database which does not respond is reported before the search
+    return url
+
+
+def _say_step(replicate: str, step: "LoadStep") -> None:
     p95 = step.latency_s["p95"] if step.latency_s["p95"] is not None else step.latency_s["p50"]
     outcome = {"held": "passed", "broken": "failed", "generator": "discarded"}[step.outcome]
-    line = f"{step.load:g}: {units.rate(step.throughput_per_s)}, {units.duration(p95)}, {outcome}"
-    return f"{line}: {step.why}" if step.why else line
+    line = f"{replicate}{step.load:g}: {units.rate(step.throughput_per_s)}, {units.duration(p95)}, {outcome}"
+    say(f"{line}: {step.why}" if step.why else line)
 
 
 COMMANDS = {"load": Command(_configure, _run, options=LoadCommandOptions, needs_linux=STARTS_SERVERS)}

@@ -1,29 +1,35 @@
 """The report of a search for the capacity of a service: `capacity_report`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from placebench import units
 from placebench.compare.load.load_steps import PERCENTILES, LoadStep, Saturation, parse_objective
 from placebench.page.axis_charts import Line, lines
+from placebench.page.svg import Role
 from placebench.report.effects import percentile_text
 from placebench.report.environment import request_block
+from placebench.report.knee import capacity_text, full_text, knee_curve, settling_text
 from placebench.report.model import Chart, Column, Details, Items, Report, Section, Table
 
-_SHOWN_UP_TO = 4
-"""Multiple of the objective above which latencies are cut off in charts: a growing queue would flatten the others."""
 _ENDED = {
     "running": "This search is still under way, or was killed: the report shows what was measured until then.",
     "interrupted": "This search was interrupted: the report shows what was measured until then.",
     "failed": "This search failed: the report shows what was measured until then.",
 }
 _OUTCOMES = {"held": "passed", "broken": "failed", "generator": "discarded"}
+_USERS_LINES: Final[Sequence[tuple[str, Role]]] = (("p50", "between"), ("p95", "variant"))
 _STYLES = {"held": "role-variant", "broken": "role-baseline", "generator": "state-same"}
 _NOTES = {
     "rate": "Arrivals follow a seeded schedule (seed {seed}), whatever the service does. The rate is doubled until the "
-    "objective fails, then bisected until the highest that passes and the lowest that fails are 5 % apart.",
+    "objective fails, then bisected until the highest that passes and the lowest that fails are {apart} % apart.",
     "users": "Users are doubled until requests fail or time out.",
 }
+_REPLICATES = (
+    "A replicate has five rates of its own around the capacity found before; its capacity is where the percentile "
+    "crosses the limit among them. The interval is Hodges and Lehmann's over the replicates."
+)
 _DISCARDED = (
     "A step in which the load generator used more than 70 % of a core, or itself started more than 1 % of the arrivals "
     "late, says nothing about the service and is discarded. Every sample is in step-<n>.json."
@@ -34,7 +40,8 @@ def capacity_report(folder: Path) -> Report:
     """Build the report of the capacity search in *folder*; raise RunFolderError if there is none."""
     made = Saturation.load(folder / "saturation.json")
     table, headline = _step_table(made), _headline(made)
-    reasons = [f"{_load(made, each)}: {_OUTCOMES[each.outcome]}{each.why and f', {each.why}'}" for each in made.steps]
+    steps = [*made.steps, *(step for knee in made.knees for step in knee.steps)]
+    reasons = [f"{_load(made, each)}: {_OUTCOMES[each.outcome]}{each.why and f', {each.why}'}" for each in steps]
     order = Details("In the order they were made, with their reasons", [Items(reasons, ordered=True)])
     return Report(
         folder=folder,
@@ -44,16 +51,25 @@ def capacity_report(folder: Path) -> Report:
         headline=headline,
         document={"run": str(folder), "headline": headline, **made.to_json()},
         notices=[_ENDED[made.status]] if made.status in _ENDED else [],
+        summary=list(_summary(made)),
         overview=[table],
         request=Section("Request", [request_block(f"{made.url}  {made.request or ''}")]),
         sections=[*_charts(made), Section("Steps", [table, order])],
-        notes=[_NOTES[made.kind].format(seed=made.seed), _DISCARDED],
+        notes=[
+            _NOTES[made.kind].format(seed=made.seed, apart=20 if made.knees else 5),
+            *([_REPLICATES] if made.knees else []),
+            _DISCARDED,
+        ],
         can_rebuild=False,
     )
 
 
 def _headline(made: Saturation) -> str:
     held, broken, unclear = made.held, made.broken, made.unclear
+    if made.capacity:
+        return f"{made.url} meets {_goal(made)} up to {capacity_text(made.capacity)}."
+    if made.knees and made.status != "running":
+        return f"The capacity of {made.url} is inconclusive: {made.knees[-1].why}."
     if held is None:
         if broken is None:
             return f"The capacity of {made.url} is inconclusive{f': {unclear.why}' if unclear else ''}."
@@ -67,6 +83,17 @@ def _headline(made: Saturation) -> str:
     if broken:
         return f"{said}; {_with(made, broken.load)} {broken.why}."
     return f"{said}; nothing higher was measured."
+
+
+def _summary(made: Saturation) -> Iterator[str]:
+    """Yield what was full, the replicates that show no capacity, and whether the steps were too short."""
+    if made.saturated is None:
+        return
+    yield full_text(made.saturated)
+    if lost := [knee.why for knee in made.knees if knee.rate_per_s is None]:
+        yield f"{units.numbered(len(lost), 'replicate')} of {len(made.knees)} show no capacity: {lost[-1]}."
+    if made.step_s and made.objective:
+        yield from filter(None, [settling_text(parse_objective(made.objective), made.saturated.alone_s, made.step_s)])
 
 
 def _goal(made: Saturation) -> str:
@@ -105,43 +132,38 @@ def _step_table(made: Saturation) -> Table:
         Column("started late", lambda step: units.count(step.missed)),
         Column("sent again", lambda step: units.count(step.repeats), optional=True),
     ]
-    steps = sorted(made.steps, key=lambda step: step.load)
+    steps = sorted([*made.steps, *(step for knee in made.knees for step in knee.steps)], key=lambda step: step.load)
     return Table("Steps", columns, steps, id="steps", row_style=lambda step: _STYLES[step.outcome])
 
 
 def _charts(made: Saturation) -> list[Section]:
+    if made.objective:
+        steps = [*made.steps, *(step for knee in made.knees for step in knee.steps)]
+        curve = knee_curve({"": steps}, parse_objective(made.objective), {"": made.capacity})
+        return [Section("Latency", [curve])] if curve else []
     steps = sorted((step for step in made.steps if step.outcome != "generator"), key=lambda step: step.load)
     if len(steps) < 2:
         return []
-    where: Callable[[float], str] = units.rate if made.kind == "rate" else units.count
-    drawn = [Section("Latency", [_latency_chart(made, steps, where)])]
-    if made.kind == "users":
-        series = [Line("throughput", [(step.load, step.throughput_per_s) for step in steps], "variant")]
-        description = "Requests per second against users."
-        svg = lines(series, title="Throughput", description=description, show=units.rate, show_where=where)
-        caption = "Against closed-loop users: where it no longer rises, the service is saturated."
-        drawn.append(Section("Throughput", [Chart(svg, caption)]))
-    return drawn
-
-
-def _latency_chart(made: Saturation, steps: Sequence[LoadStep], where: Callable[[float], str]) -> Chart:
-    objective = parse_objective(made.objective) if made.objective else None
-    name = objective.name if objective else "p95"
-    top = objective.limit_s * _SHOWN_UP_TO if objective else float("inf")
-    series = []
-    for shown in dict.fromkeys(("p50", name)):
-        latencies = [(step.load, step.latency_s.get(shown)) for step in steps]
-        capped = [(load, min(value, top)) for load, value in latencies if value is not None]
-        series.append(Line(shown, capped, "variant" if shown == name else "between"))
-    if objective:
-        ends = steps[0].load, steps[-1].load
-        series.append(Line("objective", [(load, objective.limit_s) for load in ends], "baseline"))
+    latencies = [
+        Line(name, [(step.load, step.latency_s[name]) for step in steps], role)
+        for name, role in _USERS_LINES
+    ]
     svg = lines(
-        series,
+        latencies,
         title="Latency",
         description="Latency from the intended start against the load; lower is better.",
         show=units.duration,
-        show_where=where,
+        show_where=units.count,
     )
-    rate = "From the intended start, against arrivals per second. Latencies above four times the objective are cut off."
-    return Chart(svg, rate if made.kind == "rate" else "Against closed-loop users.")
+    throughput = lines(
+        [Line("throughput", [(step.load, step.throughput_per_s) for step in steps], "variant")],
+        title="Throughput",
+        description="Requests per second against users.",
+        show=units.rate,
+        show_where=units.count,
+    )
+    caption = "Against closed-loop users: where it no longer rises, the service is saturated."
+    return [
+        Section("Latency", [Chart(svg, "Against closed-loop users.")]),
+        Section("Throughput", [Chart(throughput, caption)]),
+    ]

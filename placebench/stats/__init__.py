@@ -13,6 +13,7 @@ from placebench.stats.hodges_lehmann import ConfidenceInterval, hodges_lehmann
 from placebench.stats.multiple_testing import significance_shares
 from placebench.stats.percentiles import (
     MedianInterval,
+    crossing_rate,
     cumulative_distribution,
     median_interval,
     percentile,
@@ -38,6 +39,7 @@ __all__ = [
     "compare_blocks",
     "compare_counts",
     "compare_profiled",
+    "crossing_rate",
     "cumulative_distribution",
     "difference_of_effects",
     "hodges_lehmann",

@@ -1,13 +1,14 @@
-"""Percentiles of raw samples, and the median of a few repeats with its exact confidence interval.
+"""Percentiles of raw samples, where one crosses a limit, and the median of a few repeats with its exact interval.
 
-`percentile` and `cumulative_distribution` describe many samples, `median_interval` a few repeats. No distribution is
-assumed.
+`percentile` and `cumulative_distribution` describe many samples, `median_interval` a few repeats, and `crossing_rate`
+finds the arrival rate at which a percentile of the latency reaches a limit. No distribution is assumed.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
-from statistics import median
+from statistics import fmean, median
 
 _SAMPLES_ABOVE = 10
 
@@ -40,6 +41,34 @@ def cumulative_distribution(ordered: Sequence[float], *, points: int = 200) -> l
 def samples_needed(share: float) -> int:
     """Return the number of samples that the percentile at *share* needs: 20 for p50, 1000 for p99."""
     return round(_SAMPLES_ABOVE / (1 - share))
+
+
+_MAX_ROOT = 2.0
+"""Above it the latency is below a quarter of the limit, which says little about the rate at the limit."""
+_MAX_OUTSIDE = 1.25
+"""By this factor the crossing may lie outside the rates that were measured."""
+
+
+def crossing_rate(measured: Sequence[tuple[float, float]], limit_s: float) -> float | None:
+    """Return the rate at which a percentile of the latency reaches *limit_s*; None if the rates do not show it.
+
+    measured: pairs of a rate and the percentile in seconds there, infinite if requests failed or a queue grew.
+    The square root of limit / percentile falls nearly linearly with the logarithm of the rate for a single queue, from
+    half the capacity to overload, where it is 0; least squares on both finds where it is 1. In simulations of M/M/1 and
+    M/D/1 queues that is within 1 % of the true rate on average (tests/unit/stats/test_crossing_rate.py).
+    """
+    if len(measured) < 2:
+        return None
+    across = [math.log(rate) for rate, _ in measured]
+    roots = [min(_MAX_ROOT, math.sqrt(limit_s / seconds)) for _, seconds in measured]
+    middle, height = fmean(across), fmean(roots)
+    spread = sum((x - middle) ** 2 for x in across)
+    slope = sum((x - middle) * (y - height) for x, y in zip(across, roots, strict=True)) / spread if spread else 0.0
+    if slope >= 0:
+        return None
+    rate = math.exp(middle + (1 - height) / slope)
+    rates = [rate for rate, _ in measured]
+    return rate if min(rates) / _MAX_OUTSIDE <= rate <= max(rates) * _MAX_OUTSIDE else None
 
 
 _MIN_CONFIDENCE = 0.93

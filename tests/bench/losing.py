@@ -22,7 +22,7 @@ from raw_file import measured_here, write_raw
 from sqlalchemy import create_engine, text
 
 from placebench import units
-from placebench.commands.load import write_check_lines
+from placebench.commands.load_result import write_check_lines
 from placebench.compare.keep.records import WriteCheck
 from placebench.compare.load.load_run import LoadSpec, run_load
 from placebench.lab.inventory.seeding import find_topology, seed

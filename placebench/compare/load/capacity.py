@@ -1,145 +1,41 @@
-"""The load that a service can take: the highest arrival rate under an SLO, or the users until errors begin."""
+"""The load that a service can take: the arrival rate up to which it meets an SLO, or the users until errors begin."""
 
-import math
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from placebench import units
 from placebench.compare.keep.records import LoadResult
+from placebench.compare.load.knee import (
+    PILOT_RESOLUTION,
+    RESOLUTION,
+    KneeLoad,
+    find_knee,
+    next_guess,
+    rates_around,
+)
 from placebench.compare.load.load_run import LoadSpec, run_load
-from placebench.compare.load.load_steps import PERCENTILES, LoadStep, Objective, Outcome, Saturation
-from placebench.compare.what.validity import LOAD_RULES, LoadRules, load_problem
-from placebench.stats import percentile
+from placebench.compare.load.load_steps import LoadStep, Objective, Saturation
+from placebench.compare.load.step_outcomes import judge_load, until_errors
 
-_RESOLUTION = 0.05
-"""The search ends when the highest rate that held and the lowest rate that did not differ by at most this share."""
-_MAX_BEHIND = 0.05
-"""Maximum share by which the rate of responses may lie below the rate of arrivals.
-
-Beyond it a queue grows, which a longer step would show. With few arrivals the rates differ by chance, so twice the
-reciprocal root of the number of requests is always allowed.
-"""
-_MAX_STEPS = 30
-
-
-def highest_rate(measure: Callable[[float], LoadStep], start: float) -> Iterator[LoadStep]:
-    """Yield steps of doubled rates until one does not hold, then bisect until 5 % apart; at most 30 steps.
-
-    A step in which the generator was the limit is repeated once; if it was the limit again, the search goes on below
-    that rate.
-    """
-    held, above = 0.0, math.inf
-    load = start
-    for _ in range(_MAX_STEPS):
-        step = yield from _step_twice(measure, load)
-        if step.outcome == "held":
-            held = load
-        else:
-            above = load
-        if above <= held * (1 + _RESOLUTION):
-            return
-        load = 2 * held if above == math.inf else above / 2 if not held else math.sqrt(held * above)
-        load = float(f"{load:.3g}")
-        if load in (held, above):
-            return
-
-
-def until_errors(measure: Callable[[float], LoadStep], start: int, most: int) -> Iterator[LoadStep]:
-    """Yield steps that double the users, from *start*, until requests fail or the next step would exceed *most*.
-
-    A step in which the generator was the limit is repeated once; if it was the limit again, the search ends.
-    """
-    users = start
-    step = yield from _step_twice(measure, users)
-    while step.outcome == "held" and 2 * users <= most:
-        users *= 2
-        step = yield from _step_twice(measure, users)
-
-
-def _step_twice(measure: Callable[[float], LoadStep], load: float) -> Generator[LoadStep, None, LoadStep]:
-    """Yield one step, and a second one if the generator was its limit; returns the last step."""
-    step = measure(load)
-    yield step
-    if step.outcome == "generator":
-        step = measure(load)
-        yield step
-    return step
-
-
-def judge_load(
-    load: float, result: LoadResult, objective: Objective | None, *, at_once: int, rules: LoadRules = LOAD_RULES
-) -> LoadStep:
-    """Judge a load run: the service held or broke the objective, or the generator was the limit."""
-    ordered = sorted(result.latency_s)
-    percentiles = {name: percentile(ordered, share) for name, share in PERCENTILES.items()}
-    outcome, why = _outcome(result, ordered, objective, at_once, rules)
-    return LoadStep(
-        load=load,
-        requests=result.requests,
-        failures=result.failures,
-        throughput_per_s=result.throughput_per_s,
-        latency_s=percentiles,
-        client_cpu=result.client_cpu_s / result.elapsed_s if result.elapsed_s else 0.0,
-        missed=result.missed,
-        outcome=outcome,
-        why=why,
-        repeats=result.repeats,
-    )
-
-
-def _outcome(
-    result: LoadResult, ordered: list[float], objective: Objective | None, at_once: int, rules: LoadRules
-) -> tuple[Outcome, str]:
-    if invalid := load_problem(result, at_once=at_once, rules=rules):
-        return "generator", invalid
-    if result.failures:
-        first = f", first: {result.failure_messages[0]}" if result.failure_messages else ""
-        return "broken", f"{result.failures} of {result.requests} requests failed{first}"
-    if objective is None:
-        return "held", ""
-    place = math.ceil(PERCENTILES[objective.name] * len(ordered)) - 1
-    seen_s = ordered[max(0, place)]
-    if seen_s > objective.limit_s:
-        return "broken", f"{objective.name} is {units.duration(seen_s)}"
-    # The arrivals that were due instead of the nominal rate, because their number varies by chance.
-    ends_s = (started + latency for started, latency in zip(result.started_s, result.latency_s, strict=True))
-    came, done = _middle_rate(result.started_s), _middle_rate(ends_s)
-    max_behind = max(_MAX_BEHIND, 2 / math.sqrt(result.requests))
-    if done < (1 - max_behind) * came:
-        return "broken", f"a queue grows: {units.rate(came)} arrived, {units.rate(done)} were served"
-    return "held", ""
-
-
-def _middle_rate(moments_s: Iterable[float]) -> float:
-    """Return the events per second without the first and last tenth; infinite if all others are at one moment.
-
-    Without the ends, neither a slow last response nor a constant latency lowers the rate.
-    """
-    ordered = sorted(moments_s)
-    edge = len(ordered) // 10
-    middle = ordered[edge : len(ordered) - edge]
-    took_s = middle[-1] - middle[0]
-    return (len(middle) - 1) / took_s if took_s else math.inf
-
-
-_Report = Callable[[LoadStep], None]
-_FIRST_REQUESTS = 10
-_MAX_RESPONSE_S = _MAX_RESPONSE_TIMES_LIMIT = 10.0
-"""A response has failed if it takes longer than 10 s and longer than 10 times the objective's limit."""
+_Report = Callable[[str, LoadStep], None]
 
 
 class CapacitySearch:
     """One search for capacity, saved in one folder."""
 
     def __init__(self, spec: LoadSpec, folder: Path, *, step_s: float, report: _Report) -> None:
-        """spec: gives each step its url, request, seed and response_timeout_s. report: called after each step."""
+        """Prepare a search; nothing is sent yet.
+
+        spec: gives each step its url, request, seed and response_timeout_s. report: called after each step, with the
+        number of its replicate, or "" during the search before.
+        """
         self._spec = spec
         self._folder = folder
         self._step_s = step_s
         self._report = report
+        self._steps = 0
         self.result = Saturation(
             name=folder.name,
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -148,57 +44,75 @@ class CapacitySearch:
             kind="users",
             objective=None,
             seed=spec.seed,
+            step_s=step_s,
         )
 
-    def rate(self, objective: Objective, start: float | None) -> Saturation:
-        """Search for the highest arrival rate under *objective*, from *start* or half the throughput of one user."""
-        max_response_s = max(_MAX_RESPONSE_S, _MAX_RESPONSE_TIMES_LIMIT * objective.limit_s)
-        timeout_s = min(self._spec.response_timeout_s, max_response_s)
-        self._spec = replace(self._spec, kind="open", response_timeout_s=timeout_s)
+    def rate(self, objective: Objective, start: float | None, *, replicates: int = 0, database_url: str = "") -> None:
+        """Search for the highest arrival rate under *objective*, then measure replicates around it, and what was full.
+
+        start: the first rate; None for half the throughput of a user who is alone.
+        database_url: the service's PostgreSQL, whose sessions show what they wait for; empty if it is not known.
+        """
         self.result = replace(self.result, kind="rate", objective=str(objective))
+        load = KneeLoad(self._spec, objective, self._folder / "log", step_s=self._step_s, database_url=database_url)
 
         def measure(rate: float) -> LoadStep:
-            time_s = max(self._step_s, 1.2 * objective.samples / rate)
-            return self._step(rate, replace(self._spec, rate_per_s=rate, time_s=time_s), objective)
+            step, result = load.step(rate, seed=self._spec.seed + self._steps)
+            self._keep(result)
+            return step
 
-        def steps() -> Iterator[LoadStep]:
-            first_rate = start
-            if not first_rate:  # half of one user's throughput, once warm, is well below the capacity
-                first = replace(self._spec, kind="closed", users=1, requests=_FIRST_REQUESTS, warmup=2, time_s=None)
-                throughput_per_s = run_load(first, folder=self._folder / "log").throughput_per_s
-                first_rate = float(f"{throughput_per_s / 2:.3g}")
-            yield from highest_rate(measure, first_rate)
+        def search() -> None:
+            alone_s = load.alone()
+            resolution = PILOT_RESOLUTION if replicates else RESOLUTION
+            self._search(load.search(measure, alone_s=alone_s, start=start, resolution=resolution))
+            held, broken = self.result.held, self.result.broken
+            if held is None or broken is None:
+                return
+            guess = (held.load * broken.load) ** 0.5
+            for number in range(replicates):
+                guess = next_guess(guess, self.result.knees, objective)
+                steps: list[LoadStep] = []
+                for rate in rates_around(guess, seed=self._spec.seed + number):
+                    steps.append(measure(rate))
+                    self._report(f"replicate {number + 1} of {replicates}, ", steps[-1])
+                self._save(knees=[*self.result.knees, find_knee(steps, objective)])
+            self._save(saturated=load.saturate(alone_s))
 
-        return self._search(steps())
+        self._recorded(search)
 
-    def users(self, start: int, most: int) -> Saturation:
+    def users(self, start: int, most: int) -> None:
         """Double the users from *start* up to *most*, until errors or timeouts begin."""
         self._spec = replace(self._spec, kind="closed")
 
         def measure(users: float) -> LoadStep:
-            return self._step(users, replace(self._spec, users=int(users), time_s=self._step_s), None)
+            spec = replace(self._spec, users=int(users), time_s=self._step_s)
+            result = run_load(spec, folder=self._folder / "log")
+            self._keep(result)
+            return judge_load(users, result, None, at_once=spec.at_once)
 
-        return self._search(until_errors(measure, start, most))
+        self._recorded(lambda: self._search(until_errors(measure, start, most)))
 
-    def _search(self, steps: Iterator[LoadStep]) -> Saturation:
+    def _search(self, steps: Iterator[LoadStep]) -> None:
+        for step in steps:
+            self._save(steps=[*self.result.steps, step])
+            self._report("", step)
+
+    def _recorded(self, search: Callable[[], None]) -> None:
+        """Call *search*, and save how it ended."""
         status = "failed"
         try:
-            for step in steps:
-                self._save(steps=[*self.result.steps, step])
-                self._report(step)
+            search()
             status = "complete"
         except KeyboardInterrupt:
             status = "interrupted"
             raise
         finally:
             self._save(status=status)
-        return self.result
 
     def _save(self, **changes: Any) -> None:
         self.result = replace(self.result, **changes)
         self.result.save(self._folder / "saturation.json")
 
-    def _step(self, load: float, spec: LoadSpec, objective: Objective | None) -> LoadStep:
-        result = run_load(spec, folder=self._folder / "log")
-        result.save(self._folder / f"step-{len(self.result.steps) + 1:02}.json")
-        return judge_load(load, result, objective, at_once=spec.at_once)
+    def _keep(self, result: LoadResult) -> None:
+        self._steps += 1
+        result.save(self._folder / f"step-{self._steps:02}.json")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from placebench import units
 from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.interrupts import EXIT_INTERRUPTED, stop_event
-from placebench.commands.load import write_check_lines
+from placebench.commands.load_result import write_check_lines
 from placebench.commands.output import emit, print_result, progress, say, steps
 from placebench.errors import ServerError
 

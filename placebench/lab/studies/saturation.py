@@ -180,7 +180,7 @@ class _Search:
 
     def run(self) -> dict[str, Any]:
         """Search the knee from the rate of a single client on, then load at twice the knee; return the measurement."""
-        from placebench.compare.load.capacity import highest_rate
+        from placebench.compare.load.step_outcomes import highest_rate
 
         self._settle()
         taken_s = []
@@ -200,8 +200,8 @@ class _Search:
 
     def _step(self, steps: list[dict[str, Any]], rate: float) -> LoadStep:
         """Load the server at this rate, then restore its initial state; the step is appended to *steps*."""
-        from placebench.compare.load.capacity import judge_load
         from placebench.compare.load.load_run import LoadSpec, run_load
+        from placebench.compare.load.step_outcomes import judge_load
         from placebench.compare.what.validity import LoadRules
 
         study = self.study

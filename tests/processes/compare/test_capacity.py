@@ -7,8 +7,8 @@ from itertools import accumulate
 import pytest
 
 from placebench.compare.keep.records import LoadResult
-from placebench.compare.load.capacity import highest_rate, judge_load, until_errors
 from placebench.compare.load.load_steps import LoadStep, Objective, Outcome, Saturation, parse_objective
+from placebench.compare.load.step_outcomes import highest_rate, judge_load, until_errors
 from placebench.errors import UsageError
 
 

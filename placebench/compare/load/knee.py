@@ -1,0 +1,140 @@
+"""The knee of a service: the arrival rate at which a percentile of the latency reaches a limit, and what was full.
+
+`KneeLoad` makes the loads: a user who is alone, a search for the rate, the steps of a replicate around it, and users
+that saturate the service. A replicate has five rates, spread over a factor of 1.8 around the rate found before, and its
+knee is where the percentile crosses the limit among them (`placebench.stats.crossing_rate`).
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from placebench.addresses import service_address
+from placebench.compare.keep.records import LoadResult
+from placebench.compare.load.load_run import LoadSpec, run_load
+from placebench.compare.load.load_steps import Knee, LoadStep, Objective, Saturated, knee_points
+from placebench.compare.load.step_outcomes import highest_rate, judge_load
+from placebench.errors import LoadError
+from placebench.meters.full_resource import UsageMeter, find_service, name_full
+from placebench.stats import crossing_rate
+
+PILOT_RESOLUTION, RESOLUTION = 0.2, 0.05
+"""How far apart the highest rate that held and the lowest that did not may be, with replicates afterwards and without.
+
+A share of the rate.
+"""
+RATES = 5
+"""The number of rates of a replicate."""
+_SPREAD = 0.6
+"""The logarithm of the factor over which these rates are spread."""
+_ALONE_REQUESTS, _ALONE_WARMUP = 10, 2
+_ALMOST_IDLE = 0.1
+"""The share of the throughput of a user who is alone at which queues are too short to matter."""
+_SPARE = 1.2
+_SATURATING_USERS, _MORE_USERS = 32, 4
+_SATURATION_STEPS = 2
+_MAX_RESPONSE_S = _MAX_RESPONSE_TIMES_LIMIT = 10.0
+"""A response has failed if it takes longer than 10 s and longer than 10 times the objective's limit."""
+
+
+class KneeLoad:
+    """The loads that find the knee of the service at one URL."""
+
+    def __init__(
+        self, spec: LoadSpec, objective: Objective, folder: Path, *, step_s: float, database_url: str = ""
+    ) -> None:
+        """Prepare the loads; nothing is sent yet.
+
+        spec: the requests, and the longest time for a response. folder: where locust's log is written.
+        step_s: the least duration of a step; it is longer if the objective's percentile needs more samples.
+        database_url: the service's PostgreSQL, whose sessions show what they wait for; empty if it is not known.
+        """
+        timeout_s = min(spec.response_timeout_s, max(_MAX_RESPONSE_S, _MAX_RESPONSE_TIMES_LIMIT * objective.limit_s))
+        self._spec = replace(spec, kind="closed", users=1, rate_per_s=None, response_timeout_s=timeout_s)
+        self._objective = objective
+        self._folder = folder
+        self._step_s = step_s
+        self._database_url = database_url
+
+    def alone(self) -> float:
+        """Return the median latency in seconds of a user who is alone, once warm; raises LoadError if all fail."""
+        spec = replace(
+            self._spec, requests=_ALONE_REQUESTS, warmup=max(_ALONE_WARMUP, self._spec.warmup), processes=1, time_s=None
+        )
+        result = run_load(spec, folder=self._folder)
+        if not result.latency_s:
+            raise LoadError(f"every request of a user who is alone failed, first: {result.failure_messages[0]}")
+        return max(median(result.latency_s), 1e-6)
+
+    def step(self, rate: float, *, seed: int) -> tuple[LoadStep, LoadResult]:
+        """Load the service at this rate; return the judged step and its samples."""
+        spec = replace(
+            self._spec,
+            kind="open",
+            rate_per_s=rate,
+            time_s=max(self._step_s, _SPARE * self._objective.samples / rate),
+            requests=None,
+            seed=seed,
+        )
+        result = run_load(spec, folder=self._folder)
+        return judge_load(rate, result, self._objective, at_once=spec.at_once), result
+
+    def search(
+        self, measure: Callable[[float], LoadStep], *, alone_s: float, start: float | None, resolution: float
+    ) -> Iterator[LoadStep]:
+        """Yield the steps of a search from *start*, or from half the throughput of a user who is alone.
+
+        It ends early if the objective is not met even when the service is almost idle.
+        """
+        if alone_s > self._objective.limit_s:
+            why = f"a user who is alone waits {alone_s * 1000:.3g} ms"
+            yield LoadStep(1 / alone_s, 1, 0, 1 / alone_s, {"p50": alone_s, "p95": None}, 0.0, 0, "broken", why)
+            return
+        for step in highest_rate(measure, start or float(f"{0.5 / alone_s:.3g}"), resolution):
+            yield step
+            if step.outcome == "broken" and step.load < _ALMOST_IDLE / alone_s:
+                return
+
+    def saturate(self, alone_s: float) -> Saturated:
+        """Load the service with users that wait for nothing but responses, and name what was full."""
+        users = max(_SATURATING_USERS, self._spec.processes)
+        address = service_address(self._spec.url, error=LoadError)
+        port = address.port or (443 if address.scheme == "https" else 80)
+        pids = find_service(address.hostname, port)
+        for attempt in range(_SATURATION_STEPS):
+            with UsageMeter(pids, self._database_url) as meter:
+                spec = replace(self._spec, users=users, time_s=self._step_s, requests=None)
+                result = run_load(spec, folder=self._folder)
+            usage = meter.read(result.elapsed_s)
+            busiest_cpu_s = max((each.client_cpu_s or 0.0 for each in result.workers), default=result.client_cpu_s)
+            client_cpu = busiest_cpu_s / result.elapsed_s if result.elapsed_s else 0.0
+            per_s = result.throughput_per_s
+            full, why = name_full(usage, users=users, throughput_per_s=per_s, alone_s=alone_s, client_cpu=client_cpu)
+            if full != "nothing" or attempt == _SATURATION_STEPS - 1:
+                break
+            users *= _MORE_USERS
+        return Saturated(users, per_s, alone_s, client_cpu, full, why, usage)
+
+
+def rates_around(rate: float, *, seed: int) -> list[float]:
+    """Return the rates of a replicate around *rate*, in a random order."""
+    rates = [float(f"{rate * math.exp(_SPREAD * ((place + 0.5) / RATES - 0.5)):.4g}") for place in range(RATES)]
+    return random.Random(seed).sample(rates, RATES)
+
+
+def find_knee(steps: Sequence[LoadStep], objective: Objective) -> Knee:
+    """Return the knee that the steps of one replicate show; without a rate if they do not."""
+    made = list(steps)
+    limited = [step for step in made if step.outcome == "generator"]
+    if 2 * len(limited) > len(made):
+        return Knee(None, made, limited[0].why)
+    rate = crossing_rate(knee_points([Knee(None, made)]), objective.limit_s)
+    return Knee(rate, made, "" if rate else f"{objective.name} does not cross the limit at these rates")
+
+
+def next_guess(guess: float, knees: Sequence[Knee], objective: Objective) -> float:
+    """Return the rate around which the next replicate is measured: the crossing of all steps until then."""
+    return crossing_rate(knee_points(knees), objective.limit_s) or guess

@@ -1,0 +1,363 @@
+"""What was full while a service had its highest throughput: CPU, one thread, a lock, a pool, the database, the disk.
+
+`UsageMeter` reads the processes of a service and the sessions of its database inside a `with` block; `name_full` names
+what limited the throughput, from these readings and from what the clients saw. The processes of a service are found by
+the port at which it listens, so they are seen on this machine only.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Literal, Self
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from placebench.decoding import Amount, Count
+from placebench.errors import DatabaseError
+from placebench.meters.meters import LOCAL_HOSTS, Backends, read_backends
+from placebench.meters.processes import read_cpu_by_pid, read_descendants
+from placebench.meters.wait_events import read_waits
+from placebench.runtime.postgres import open_connection
+
+_PROC = Path("/proc")
+_SAMPLE_EVERY_S = 0.25
+_ENDS_S = 0.5
+"""Time in seconds that a load generator needs to end after its last request."""
+_USED_FROM, _USED_UNTIL = 0.8, 0.05
+"""Which readings are used, as shares of the load's duration before its end."""
+_IDLE = (3, 4)
+"""Places in the first line of /proc/stat, after the word cpu, of the idle time and of the time that waits for disks."""
+_TIMES = 8
+"""Number of times in that line that do not overlap."""
+Full = Literal[
+    "generator",
+    "machine CPU",
+    "worker CPU",
+    "one thread",
+    "single-threaded master",
+    "database CPU",
+    "database lock",
+    "disk",
+    "pool wait",
+    "one lock",
+    "workers",
+    "limit",
+    "nothing",
+    "unknown",
+]
+FULL_TEXTS: Mapping[Full, str] = {
+    "generator": "the load generator",
+    "machine CPU": "the CPU of the machine",
+    "worker CPU": "the CPU of the workers",
+    "one thread": "one thread of the service",
+    "single-threaded master": "the only busy thread of the master process",
+    "database CPU": "the CPU of the database",
+    "database lock": "a lock in the database",
+    "disk": "the disk",
+    "pool wait": "the pool of database connections",
+    "one lock": "one lock, or the only thread: requests are served one at a time",
+    "workers": "the threads of the workers, which wait",
+    "limit": "a pool or another limit of requests at once",
+    "nothing": "nothing",
+    "unknown": "not known: the processes of the service are not to be seen from here",
+}
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a service, its database and its machine used in a `with` block; None is not measured."""
+
+    machine_cpu: Amount | None = None
+    """Share of the CPU time of all cores that was not idle."""
+    process_cpu: Amount | None = None
+    """Cores that the service's processes used together."""
+    processes: Count = 0
+    """Number of processes of the service that did something, the master left out if it has others below it."""
+    threads: Count = 0
+    """Number of threads of these processes."""
+    busiest_process: Amount | None = None
+    """Share of a core that the busiest process of the service used."""
+    busiest_thread: Amount | None = None
+    busiest_is_master: bool = False
+    """Whether the busiest process has other processes of the service below it."""
+    database_cpu: Amount | None = None
+    """Cores that the database's processes used together."""
+    busiest_backend: Amount | None = None
+    blocked: Amount = 0.0
+    """Mean number of the service's threads and the database's processes that waited for a disk."""
+    running: Amount | None = None
+    """Mean number of database sessions that worked and waited for nothing."""
+    locked: Amount | None = None
+    """Mean number of database sessions that waited for a lock."""
+    reading: Amount | None = None
+    """Mean number of database sessions that waited for a file."""
+    in_use: Amount | None = None
+    """Mean number of database sessions with a statement or a transaction under way."""
+    sessions: Amount | None = None
+    """Mean number of database sessions of the service."""
+
+
+def find_service(url_host: str | None, port: int) -> list[int]:
+    """Return the ids of the processes that listen at *port* of this machine, and of those below them.
+
+    Empty if the host is another one, or if the processes belong to another user.
+    """
+    import psutil
+
+    if url_host not in LOCAL_HOSTS:
+        return []
+    with suppress(psutil.Error):
+        listening = {
+            each.pid
+            for each in psutil.net_connections(kind="tcp")
+            if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid
+        }
+        return sorted(listening.union(*map(read_descendants, listening)))
+    return []
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Counters and states at one moment."""
+
+    at_s: float
+    busy: int
+    total: int
+    by_process: Mapping[int, float]
+    by_thread: Mapping[tuple[int, int], float]
+    backends: Backends | None
+    blocked: int
+    waits: Mapping[str, int] | None
+
+
+class UsageMeter:
+    """Reads what the processes of a service, and its database, use in the `with` block, four times a second."""
+
+    def __init__(self, pids: Sequence[int], database_url: str = "") -> None:
+        """database_url: a PostgreSQL on this machine, whose sessions and processes are read; empty for none."""
+        self._pids = pids
+        self._database_url = database_url if database_url.startswith("postgres") else ""
+        self._readings: list[_Reading] = []
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name="usage", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        with ExitStack() as stack:
+            connection = None
+            if self._database_url:
+                with suppress(DatabaseError):
+                    connection = stack.enter_context(open_connection(self._database_url))
+            while True:
+                with suppress(DatabaseError, SQLAlchemyError):
+                    self._readings.append(self._read(connection))
+                if self._done.wait(_SAMPLE_EVERY_S):
+                    return
+
+    def _read(self, connection: Connection | None) -> _Reading:
+        busy, total = _machine_ticks()
+        backends = read_backends(self._database_url) if connection is not None else None
+        seen = [*self._pids, *(backends.cpu_s if backends else ())]
+        return _Reading(
+            at_s=time.monotonic(),
+            busy=busy,
+            total=total,
+            by_process=read_cpu_by_pid(self._pids),
+            by_thread=_thread_cpu(self._pids),
+            backends=backends,
+            blocked=sum(_state(task) == "D" for pid in seen for task in _tasks(pid)),
+            waits=None if connection is None else read_waits(connection),
+        )
+
+    def read(self, loaded_s: float) -> Usage:
+        """Return what was used while the load lasted, without its beginning and its end; call it after the block.
+
+        loaded_s: the duration of the load, which ended with the block.
+        """
+        end_s = self._readings[-1].at_s - _ENDS_S
+        window = [
+            each
+            for each in self._readings
+            if end_s - _USED_FROM * loaded_s <= each.at_s <= end_s - _USED_UNTIL * loaded_s
+        ]
+        return _usage(window if len(window) > 1 else self._readings)
+
+
+def _usage(readings: Sequence[_Reading]) -> Usage:
+    before, after = readings[0], readings[-1]
+    took_s = max(after.at_s - before.at_s, _SAMPLE_EVERY_S)
+    total = after.total - before.total
+    by_process = {pid: (now - before.by_process.get(pid, 0.0)) / took_s for pid, now in after.by_process.items()}
+    by_thread = [(now - before.by_thread.get(key, 0.0)) / took_s for key, now in after.by_thread.items()]
+    busiest = max(by_process, key=by_process.__getitem__, default=None)
+    parents = {parent for pid in by_process if (parent := _parent(pid)) in by_process}
+    workers = [pid for pid in by_process if pid not in parents] or list(by_process)
+    backends: dict[int, float] = {}
+    if before.backends and after.backends:
+        earlier = before.backends.cpu_s
+        backends = {pid: (now - earlier.get(pid, 0.0)) / took_s for pid, now in after.backends.cpu_s.items()}
+    waits = [each.waits for each in readings if each.waits is not None]
+    return Usage(
+        machine_cpu=(after.busy - before.busy) / total if total > 0 else None,
+        process_cpu=sum(by_process.values()) if by_process else None,
+        processes=len(workers),
+        threads=sum(pid in workers for pid, _ in after.by_thread),
+        busiest_process=None if busiest is None else by_process[busiest],
+        busiest_thread=max(by_thread, default=None),
+        busiest_is_master=busiest in parents,
+        database_cpu=sum(backends.values()) if backends else None,
+        busiest_backend=max(backends.values(), default=None),
+        blocked=fmean(each.blocked for each in readings),
+        running=_mean(waits, lambda name: name == "backends active running"),
+        locked=_mean(waits, lambda name: name.startswith(("backends active Lock", "backends active LWLock"))),
+        reading=_mean(waits, lambda name: name.startswith("backends active IO")),
+        in_use=_mean(waits, lambda name: name.startswith(("backends active", "backends idle in transaction"))),
+        sessions=_mean(waits, lambda _: True),
+    )
+
+
+def _mean(waits: Iterable[Mapping[str, int]], chosen: Callable[[str], bool]) -> float | None:
+    seen = [sum(number for name, number in each.items() if chosen(name)) for each in waits]
+    return fmean(seen) if seen else None
+
+
+def _machine_ticks() -> tuple[int, int]:
+    try:
+        with Path("/proc/stat").open() as lines:
+            ticks = [int(each) for each in lines.readline().split()[1 : 1 + _TIMES]]
+    except OSError:
+        return 0, 0
+    return sum(ticks) - sum(ticks[place] for place in _IDLE), sum(ticks)
+
+
+def _tasks(pid: int) -> list[Path]:
+    try:
+        return list((_PROC / str(pid) / "task").iterdir())
+    except OSError:
+        return []
+
+
+def _state(task: Path) -> str:
+    try:
+        return (task / "stat").read_bytes().rpartition(b")")[2].split()[0].decode()
+    except OSError:
+        return ""
+
+
+def _thread_cpu(pids: Iterable[int]) -> dict[tuple[int, int], float]:
+    """Return the CPU seconds so far of each thread of the processes."""
+    found = {}
+    for pid in pids:
+        for task in _tasks(pid):
+            with suppress(OSError):
+                found[pid, int(task.name)] = int((task / "schedstat").read_text().split()[0]) / 1e9
+    return found
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        return int((_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
+    except OSError:
+        return None
+
+
+# --- what was full
+
+_FULL_CPU = 0.85
+"""Share of a core from which on a process or a thread has no time left; what else runs takes the rest."""
+_FULL_MACHINE = 0.95
+_MOST = 0.5
+"""Share of the sessions at work from which on what they wait for is what limits them."""
+_ONE_AT_A_TIME = 1.5
+_ALL = 0.75
+_PARTLY = 0.8
+
+
+def name_full(
+    usage: Usage, *, users: int, throughput_per_s: float, alone_s: float, client_cpu: float, cores: int = 0
+) -> tuple[Full, str]:
+    """Return what was full while *users* users sent one request after the other, and the reading that shows it.
+
+    alone_s: the time of a request when nothing else is under way. By Little's law the throughput times this time is the
+    number of requests that are served at once, which shows a lock or a pool that uses no CPU.
+    client_cpu: the share of a core that the load generator used.
+    """
+    cores = cores or len(os.sched_getaffinity(0))
+    at_once = throughput_per_s * alone_s
+    if client_cpu >= _FULL_CPU:
+        return "generator", f"the load generator used {client_cpu:.0%} of a core"
+    if by_database := _full_database(usage):
+        return by_database
+    if usage.blocked >= _MOST * max(1.0, at_once):
+        return "disk", f"{usage.blocked:.1f} threads waited for a disk at any moment"
+    busiest = usage.busiest_process or 0.0
+    if busiest >= _FULL_CPU:
+        if usage.busiest_is_master:
+            return "single-threaded master", f"the master process used {busiest:.0%} of a core"
+        whole = usage.process_cpu or 0.0
+        if usage.processes > 1 and whole < _FULL_CPU * min(usage.processes, cores):
+            return "one thread", f"one of {usage.processes} processes used {busiest:.0%} of a core"
+        return "worker CPU", f"{_number(usage.processes, 'process')} used {whole:.0%} of a core"
+    if (usage.machine_cpu or 0.0) >= _FULL_MACHINE:
+        return _full_machine(usage, client_cpu)
+    if at_once >= _PARTLY * users:
+        return "nothing", f"{users} users were served at once, and more would be"
+    if not usage.threads:
+        return "unknown", f"{at_once:.1f} requests were served at once"
+    return _full_without_cpu(usage, at_once)
+
+
+def _full_database(usage: Usage) -> tuple[Full, str] | None:
+    at_work = (usage.running or 0.0) + (usage.locked or 0.0) + (usage.reading or 0.0)
+    if at_work < _MOST:
+        return None
+    if (usage.locked or 0.0) >= max(_MOST, _MOST * at_work):
+        return "database lock", f"{usage.locked:.1f} of {at_work:.1f} sessions at work waited for a lock"
+    if (usage.reading or 0.0) >= _MOST * at_work:
+        return "disk", f"{usage.reading:.1f} of {at_work:.1f} sessions at work waited for a file"
+    if (usage.busiest_backend or 0.0) >= _FULL_CPU:
+        return "database CPU", f"one session used {usage.busiest_backend:.0%} of a core"
+    return None
+
+
+def _full_machine(usage: Usage, client_cpu: float) -> tuple[Full, str]:
+    """Return whose CPU fills the machine: that of the greatest user."""
+    shares: dict[Full, float] = {
+        "worker CPU": usage.process_cpu or 0.0,
+        "database CPU": usage.database_cpu or 0.0,
+        "generator": client_cpu,
+    }
+    most = max(shares, key=shares.__getitem__)
+    seen = f"all cores were busy: service {shares['worker CPU']:.0%}, database {shares['database CPU']:.0%}"
+    others = sum(shares.values()) < shares[most] * 2 and shares[most] < _MOST
+    return "machine CPU" if others else most, f"{seen} and load generator {client_cpu:.0%} of a core"
+
+
+def _full_without_cpu(usage: Usage, at_once: float) -> tuple[Full, str]:
+    """Return which lock, pool or set of threads was full, by the number of requests that were served at once."""
+    served = f"{at_once:.1f} requests were served at once by {_number(usage.threads, 'thread')}"
+    sessions, in_use = usage.sessions or 0.0, usage.in_use or 0.0
+    if sessions >= 1 and in_use >= _ALL * sessions and usage.threads > sessions + usage.processes:
+        return "pool wait", f"{in_use:.1f} of {sessions:.1f} sessions of the database were in use, {served}"
+    if at_once < _ONE_AT_A_TIME:
+        return "one lock", served
+    if at_once >= _ALL * max(1, usage.threads - usage.processes):
+        return "workers", served
+    return "limit", served
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's' if noun[-1] != 's' else 'es'}"
