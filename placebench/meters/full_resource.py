@@ -13,15 +13,15 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Literal, Self
+from typing import Self
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from placebench.decoding import Amount, Count
 from placebench.errors import DatabaseError
 from placebench.meters.meters import LOCAL_HOSTS, Backends, read_backends
-from placebench.meters.processes import read_cpu_by_pid, read_descendants
+from placebench.meters.processes import read_cpu_by_pid, read_cpu_wait_s, read_descendants
+from placebench.meters.readings import Full, Usage
 from placebench.meters.wait_events import read_waits
 from placebench.runtime.postgres import open_connection
 
@@ -33,93 +33,40 @@ _USED_FROM, _USED_UNTIL = 0.8, 0.05
 """Which readings are used, as shares of the load's duration before its end."""
 _IDLE = (3, 4)
 """Places in the first line of /proc/stat, after the word cpu, of the idle time and of the time that waits for disks."""
+_LISTEN = "0A"
+"""The state of a socket that listens, in /proc/net/tcp."""
 _TIMES = 8
 """Number of times in that line that do not overlap."""
-Full = Literal[
-    "generator",
-    "machine CPU",
-    "worker CPU",
-    "one thread",
-    "single-threaded master",
-    "database CPU",
-    "database lock",
-    "disk",
-    "pool wait",
-    "one lock",
-    "workers",
-    "limit",
-    "nothing",
-    "unknown",
-]
-FULL_TEXTS: Mapping[Full, str] = {
-    "generator": "the load generator",
-    "machine CPU": "the CPU of the machine",
-    "worker CPU": "the CPU of the workers",
-    "one thread": "one thread of the service",
-    "single-threaded master": "the only busy thread of the master process",
-    "database CPU": "the CPU of the database",
-    "database lock": "a lock in the database",
-    "disk": "the disk",
-    "pool wait": "the pool of database connections",
-    "one lock": "one lock, or the only thread: requests are served one at a time",
-    "workers": "the threads of the workers, which wait",
-    "limit": "a pool or another limit of requests at once",
-    "nothing": "nothing",
-    "unknown": "not known: the processes of the service are not to be seen from here",
-}
 
 
-@dataclass(frozen=True)
-class Usage:
-    """What a service, its database and its machine used in a `with` block; None is not measured."""
-
-    machine_cpu: Amount | None = None
-    """Share of the CPU time of all cores that was not idle."""
-    process_cpu: Amount | None = None
-    """Cores that the service's processes used together."""
-    processes: Count = 0
-    """Number of processes of the service that did something, the master left out if it has others below it."""
-    threads: Count = 0
-    """Number of threads of these processes."""
-    busiest_process: Amount | None = None
-    """Share of a core that the busiest process of the service used."""
-    busiest_thread: Amount | None = None
-    busiest_is_master: bool = False
-    """Whether the busiest process has other processes of the service below it."""
-    database_cpu: Amount | None = None
-    """Cores that the database's processes used together."""
-    busiest_backend: Amount | None = None
-    blocked: Amount = 0.0
-    """Mean number of the service's threads and the database's processes that waited for a disk."""
-    running: Amount | None = None
-    """Mean number of database sessions that worked and waited for nothing."""
-    locked: Amount | None = None
-    """Mean number of database sessions that waited for a lock."""
-    reading: Amount | None = None
-    """Mean number of database sessions that waited for a file."""
-    in_use: Amount | None = None
-    """Mean number of database sessions with a statement or a transaction under way."""
-    sessions: Amount | None = None
-    """Mean number of database sessions of the service."""
-
-
-def find_service(url_host: str | None, port: int) -> list[int]:
+def find_service(host: str | None, port: int) -> list[int]:
     """Return the ids of the processes that listen at *port* of this machine, and of those below them.
 
     Empty if the host is another one, or if the processes belong to another user.
     """
-    import psutil
-
-    if url_host not in LOCAL_HOSTS:
+    if host not in LOCAL_HOSTS:
         return []
-    with suppress(psutil.Error):
-        listening = {
-            each.pid
-            for each in psutil.net_connections(kind="tcp")
-            if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid
-        }
-        return sorted(listening.union(*map(read_descendants, listening)))
-    return []
+    sockets = {f"socket:[{inode}]" for name in ("tcp", "tcp6") for inode in _listening(_PROC / "net" / name, port)}
+    found = {int(each.name) for each in _PROC.iterdir() if each.name.isdecimal() and sockets & _sockets(each / "fd")}
+    return sorted(found.union(*map(read_descendants, found)))
+
+
+def _listening(table: Path, port: int) -> set[str]:
+    """Return the inodes of the sockets that listen at *port*, from /proc/net/tcp or tcp6."""
+    try:
+        rows = [row.split() for row in table.read_text().splitlines()[1:]]
+    except OSError:
+        return set()
+    return {row[9] for row in rows if row[3] == _LISTEN and int(row[1].rpartition(":")[2], 16) == port}
+
+
+def _sockets(folder: Path) -> set[str]:
+    found = set()
+    with suppress(OSError):
+        for each in folder.iterdir():
+            with suppress(OSError):
+                found.add(str(each.readlink()))
+    return found
 
 
 @dataclass(frozen=True)
@@ -131,6 +78,7 @@ class _Reading:
     total: int
     by_process: Mapping[int, float]
     by_thread: Mapping[tuple[int, int], float]
+    starved_s: float
     backends: Backends | None
     blocked: int
     waits: Mapping[str, int] | None
@@ -177,6 +125,7 @@ class UsageMeter:
             total=total,
             by_process=read_cpu_by_pid(self._pids),
             by_thread=_thread_cpu(self._pids),
+            starved_s=read_cpu_wait_s(self._pids),
             backends=backends,
             blocked=sum(_state(task) == "D" for pid in seen for task in _tasks(pid)),
             waits=None if connection is None else read_waits(connection),
@@ -217,6 +166,7 @@ def _usage(readings: Sequence[_Reading]) -> Usage:
         threads=sum(pid in workers for pid, _ in after.by_thread),
         busiest_process=None if busiest is None else by_process[busiest],
         busiest_thread=max(by_thread, default=None),
+        starved=max(0.0, after.starved_s - before.starved_s) / took_s,
         busiest_is_master=busiest in parents,
         database_cpu=sum(backends.values()) if backends else None,
         busiest_backend=max(backends.values(), default=None),
@@ -311,8 +261,9 @@ def name_full(
         if usage.processes > 1 and whole < _FULL_CPU * min(usage.processes, cores):
             return "one thread", f"one of {usage.processes} processes used {busiest:.0%} of a core"
         return "worker CPU", f"{_number(usage.processes, 'process')} used {whole:.0%} of a core"
-    if (usage.machine_cpu or 0.0) >= _FULL_MACHINE:
-        return _full_machine(usage, client_cpu)
+    wanted = (usage.process_cpu or 0.0) + usage.starved + (usage.database_cpu or 0.0) + client_cpu
+    if (usage.machine_cpu or 0.0) >= _FULL_MACHINE and wanted >= _FULL_CPU:  # not only by other programs
+        return _full_machine(usage, client_cpu, cores)
     if at_once >= _PARTLY * users:
         return "nothing", f"{users} users were served at once, and more would be"
     if not usage.threads:
@@ -333,8 +284,8 @@ def _full_database(usage: Usage) -> tuple[Full, str] | None:
     return None
 
 
-def _full_machine(usage: Usage, client_cpu: float) -> tuple[Full, str]:
-    """Return whose CPU fills the machine: that of the greatest user."""
+def _full_machine(usage: Usage, client_cpu: float, cores: int) -> tuple[Full, str]:
+    """Return whose CPU fills the machine: that of the greatest user, unless other programs use most of it."""
     shares: dict[Full, float] = {
         "worker CPU": usage.process_cpu or 0.0,
         "database CPU": usage.database_cpu or 0.0,
@@ -342,8 +293,9 @@ def _full_machine(usage: Usage, client_cpu: float) -> tuple[Full, str]:
     }
     most = max(shares, key=shares.__getitem__)
     seen = f"all cores were busy: service {shares['worker CPU']:.0%}, database {shares['database CPU']:.0%}"
-    others = sum(shares.values()) < shares[most] * 2 and shares[most] < _MOST
-    return "machine CPU" if others else most, f"{seen} and load generator {client_cpu:.0%} of a core"
+    return "machine CPU" if sum(
+        shares.values()
+    ) < _MOST * cores else most, f"{seen} and load generator {client_cpu:.0%} of a core"
 
 
 def _full_without_cpu(usage: Usage, at_once: float) -> tuple[Full, str]:

@@ -1,7 +1,7 @@
-"""Measurements other than requests, as a run folder stores them: `Meters` of a part of a run, `RunCost` of a run."""
+"""Measurements other than requests: `Meters` of a part of a run, `RunCost` of a run, `Usage` of a busy service."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from placebench.decoding import Amount, Count
 
@@ -57,3 +57,58 @@ class RunCost:
 
 def _minutes(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds / 60, 3)
+
+
+Full = Literal[
+    "generator",
+    "machine CPU",
+    "worker CPU",
+    "one thread",
+    "single-threaded master",
+    "database CPU",
+    "database lock",
+    "disk",
+    "pool wait",
+    "one lock",
+    "workers",
+    "limit",
+    "nothing",
+    "unknown",
+]
+"""What limits a service at its highest throughput; `full_resource.name_full` decides it."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a service, its database and its machine used in a `with` block; None is not measured."""
+
+    machine_cpu: Amount | None = None
+    """Share of the CPU time of all cores that was not idle."""
+    process_cpu: Amount | None = None
+    """Cores that the service's processes used together."""
+    processes: Count = 0
+    """Number of processes of the service that did something, the master left out if it has others below it."""
+    threads: Count = 0
+    """Number of threads of these processes."""
+    busiest_process: Amount | None = None
+    """Share of a core that the busiest process of the service used."""
+    busiest_thread: Amount | None = None
+    starved: Amount = 0.0
+    """Mean number of the service's threads that were ready to run, and had no CPU."""
+    busiest_is_master: bool = False
+    """Whether the busiest process has other processes of the service below it."""
+    database_cpu: Amount | None = None
+    """Cores that the database's processes used together."""
+    busiest_backend: Amount | None = None
+    blocked: Amount = 0.0
+    """Mean number of the service's threads and the database's processes that waited for a disk."""
+    running: Amount | None = None
+    """Mean number of database sessions that worked and waited for nothing."""
+    locked: Amount | None = None
+    """Mean number of database sessions that waited for a lock."""
+    reading: Amount | None = None
+    """Mean number of database sessions that waited for a file."""
+    in_use: Amount | None = None
+    """Mean number of database sessions with a statement or a transaction under way."""
+    sessions: Amount | None = None
+    """Mean number of database sessions of the service."""

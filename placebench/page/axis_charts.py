@@ -50,7 +50,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Span:
+class Band:
     """An estimate of a place on the horizontal axis of `lines`, and the interval around it."""
 
     label: str
@@ -67,22 +67,22 @@ def lines(
     show: _Show,
     show_where: _Show,
     logarithmic: bool = False,
-    spans: Sequence[Span] = (),
+    bands: Sequence[Band] = (),
 ) -> Markup:
     """Draw the series on linear axes, the vertical one from 0, with the name of each series at the end of its line.
 
-    spans: upright lines with a band around each.
+    bands: upright lines with a band around each.
     show: formats the ticks of the vertical axis, *show_where* those of the horizontal axis.
     logarithmic: whether both axes are logarithmic; all numbers must be positive then.
     """
     drawn_series = [each for each in series if each.drawn]
     wheres = [where for each in drawn_series for where, _ in each.points] or [1.0, 10.0]
-    wheres += [where for span in spans for where in (span.low, span.high)]
+    wheres += [where for band in bands for where in (band.low, band.high)]
     values = [value for each in drawn_series for _, value in each.drawn] or [1.0, 10.0]
     across = log_scale(wheres) if logarithmic else linear_scale(wheres)
     up = log_scale(values, padding=0.04) if logarithmic else linear_scale([0.0, *values])
-    bands = [_span(span, across, show_where) for span in spans]
-    drawn = [*bands, *_grid(across, up, show, show_where), *(_line(each, across, up) for each in drawn_series)]
+    drawn_bands = [_band(each, across, show_where) for each in bands]
+    drawn = [*drawn_bands, *_grid(across, up, show, show_where), *(_line(each, across, up) for each in drawn_series)]
     names = _line_names(drawn_series, up)
     return chart(image(*drawn, *names, title=title, description=description, height=_TOP + _HEIGHT + _AXIS))
 
@@ -100,12 +100,12 @@ def _grid(across: Scale, up: Scale, show: _Show, show_where: _Show) -> list[Mark
     return drawn
 
 
-def _span(span: Span, across: Scale, show_where: _Show) -> Markup:
-    low, where, high = (across.place(each) * _LINES_END for each in (span.low, span.where, span.high))
-    band = element("rect", x=percent(low), y=_TOP, width=percent(high - low), height=_HEIGHT, class_="margin-band")
-    said = f"{span.label}{': ' if span.label else ''}{show_where(span.where)}"
-    title = element("title", f"{said}, from {show_where(span.low)} to {show_where(span.high)}")
-    return element("g", title, band, line(x1=where, x2=where, y1=_TOP, y2=_TOP + _HEIGHT, class_="no-change"))
+def _band(band: Band, across: Scale, show_where: _Show) -> Markup:
+    low, where, high = (across.place(each) * _LINES_END for each in (band.low, band.where, band.high))
+    field = element("rect", x=percent(low), y=_TOP, width=percent(high - low), height=_HEIGHT, class_="margin-band")
+    said = f"{band.label}{': ' if band.label else ''}{show_where(band.where)}"
+    title = element("title", f"{said}, from {show_where(band.low)} to {show_where(band.high)}")
+    return element("g", title, field, line(x1=where, x2=where, y1=_TOP, y2=_TOP + _HEIGHT, class_="no-change"))
 
 
 def _line(series: Line, across: Scale, up: Scale) -> Markup:

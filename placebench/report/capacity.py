@@ -144,10 +144,7 @@ def _charts(made: Saturation) -> list[Section]:
     steps = sorted((step for step in made.steps if step.outcome != "generator"), key=lambda step: step.load)
     if len(steps) < 2:
         return []
-    latencies = [
-        Line(name, [(step.load, step.latency_s[name]) for step in steps], role)
-        for name, role in _USERS_LINES
-    ]
+    latencies = [Line(name, [(step.load, step.latency_s[name]) for step in steps], role) for name, role in _USERS_LINES]
     svg = lines(
         latencies,
         title="Latency",

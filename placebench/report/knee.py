@@ -6,12 +6,27 @@ from statistics import fmean, median
 
 from placebench import units
 from placebench.compare.load.load_steps import Capacity, LoadStep, Objective, Saturated
-from placebench.meters.full_resource import FULL_TEXTS
-from placebench.page.axis_charts import Line, Span, lines
+from placebench.page.axis_charts import Band, Line, lines
 from placebench.page.svg import Role
 from placebench.report.model import Chart
 from placebench.stats.hodges_lehmann import MIN_REPLICATES
 
+FULL_TEXTS: Mapping[str, str] = {
+    "generator": "the load generator",
+    "machine CPU": "the CPU of the machine",
+    "worker CPU": "the CPU of the workers",
+    "one thread": "one thread of the service",
+    "single-threaded master": "the only busy thread of the master process",
+    "database CPU": "the CPU of the database",
+    "database lock": "a lock in the database",
+    "disk": "the disk",
+    "pool wait": "the pool of database connections",
+    "one lock": "one lock, or the only thread: requests are served one at a time",
+    "workers": "the threads of the workers, which wait",
+    "limit": "a pool or another limit of requests at once",
+    "nothing": "nothing",
+    "unknown": "not known: the processes of the service are not to be seen from here",
+}
 _SHOWN_UP_TO = 4
 """Multiple of the objective above which latencies are cut off in charts: a growing queue would flatten the others."""
 _POINTS = 10
@@ -79,8 +94,8 @@ def knee_curve(
         description=f"{objective.name} of the latency against arrivals per second; lower is better.",
         show=units.duration,
         show_where=units.rate,
-        spans=[
-            Span(name, each.rate_per_s, each.low_per_s or each.rate_per_s, each.high_per_s or each.rate_per_s)
+        bands=[
+            Band(name, each.rate_per_s, each.low_per_s or each.rate_per_s, each.high_per_s or each.rate_per_s)
             for name, each in capacities.items()
             if each
         ],

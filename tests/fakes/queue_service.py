@@ -31,7 +31,8 @@ async def main(law: str, service_s: float, seed: int) -> None:
             writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, backlog=1024)
-    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+    sys.stdout.write(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
     await server.serve_forever()
 
 

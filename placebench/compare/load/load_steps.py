@@ -10,7 +10,7 @@ from placebench.compare.keep.records import Record
 from placebench.decoding import Amount, Count, Positive, Seed
 from placebench.errors import UsageError
 from placebench.gates import SECONDS, parse_gate
-from placebench.meters.full_resource import Full, Usage
+from placebench.meters.readings import Full, Usage
 from placebench.stats import hodges_lehmann, samples_needed
 from placebench.stats.hodges_lehmann import MIN_REPLICATES, pseudo_median
 
