@@ -345,10 +345,24 @@ def test_a_public_name_that_is_loaded_on_first_use_is_no_module(package: str) ->
 def test_reports_load_nothing_that_measures() -> None:
     """What `placebench report` lists, opens, compares and exports is there without SQLAlchemy, locust or a server."""
     modules = ("building", "reproduction", "run_difference", "run_list")
-    program = f"import {', '.join(f'placebench.report.{name}' for name in modules)}, sys; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
 
-    assert {"sqlalchemy", "locust", "psycopg2", "placebench.runtime", "placebench.loadgen"} & set(loaded) == set()
+    loaded = modules_after_import(", ".join(f"placebench.report.{name}" for name in modules))
+
+    assert {"sqlalchemy", "locust", "psycopg2", "placebench.runtime", "placebench.loadgen"} & loaded == set()
+
+
+@pytest.mark.processes
+def test_the_process_that_sends_requests_loads_no_database_library() -> None:
+    """Each part of a comparison starts one: with SQLAlchemy the start would take three times its CPU."""
+    loaded = modules_after_import("placebench.compare.load.client_process")
+
+    assert {"sqlalchemy", "locust", "psycopg2", "placebench.runtime.postgres"} & loaded == set()
+
+
+def modules_after_import(names: str) -> set[str]:
+    """The modules that a Python has loaded once it has imported these."""
+    argv = [sys.executable, "-c", f"import {names}, sys; print(*sys.modules)"]
+    return set(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
 
 
 def test_the_profiler_imports_nothing_that_windows_lacks() -> None:

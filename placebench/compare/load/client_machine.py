@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from placebench.errors import HostError, LoadError
-from placebench.meters.cost import CLIENT_ELSEWHERE
 from placebench.meters.remote_hosts import RemoteHost, python_process
 from placebench.runtime.line_process import LineProcess
 from placebench.runtime.supervisor import new_scratch_path
@@ -65,6 +64,8 @@ def find_client(name: str, host: RemoteHost) -> ClientMachine:
 def _client_process(
     name: str, host: RemoteHost, log: Path, *, remove: Path | None = None
 ) -> AbstractContextManager[LineProcess]:
+    from placebench.meters.cost import CLIENT_ELSEWHERE  # with SQLAlchemy, which no client process needs
+
     return python_process(f"client host {name}", name, host, _PROGRAM, log, child=CLIENT_ELSEWHERE, remove=remove)
 
 
