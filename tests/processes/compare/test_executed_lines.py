@@ -8,7 +8,6 @@ import pytest
 
 from placebench import results
 from placebench.cli import main
-from placebench.compare import compare_run
 
 APP = '''"""A service."""
 
@@ -74,19 +73,25 @@ def compare(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new"),
+    ("file", "changes"),
     [
-        ("README.md", "A service", "The service"),
-        ("service.py", "# all of them", "# every one of them,\n    # in order"),
-        ("service.py", '"""Return some numbers."""', '"""Return a few numbers."""'),
+        ("README.md", {"A service": "The service"}),
+        (
+            "service.py",
+            {
+                "# all of them": "# every one of them,\n    # in order",
+                '"""Return some numbers."""': '"""Return a few numbers."""',
+            },
+        ),
     ],
 )
 def test_documentation_is_decided_without_times(
-    repository: Path, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str
+    repository: Path, capsys: pytest.CaptureFixture[str], file: str, changes: dict[str, str]
 ) -> None:
     """No replicate is made, a gate on the ratio of a time passes, and the control of the preset is not needed."""
     path = repository / file
-    path.write_text(path.read_text().replace(old, new))
+    for old, new in changes.items():
+        path.write_text(path.read_text().replace(old, new))
 
     code, document, _ = compare(repository, capsys, "--preset", "quick", "--gate", "cpu_s < +3%")
 
@@ -99,10 +104,9 @@ def test_documentation_is_decided_without_times(
 
 
 def test_a_line_that_no_request_executes_makes_no_gate_fail(
-    repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Times are measured, and a difference is one of the machine: the gate passes whatever they say."""
-    monkeypatch.setattr(compare_run, "_MAX_PROFILED_REPLICATES", 1)
     text = APP.replace("return number + 1", "return number + 2").replace("return found[:100]", "return found[:99]")
     (repository / "service.py").write_text(text)
 
@@ -115,23 +119,21 @@ def test_a_line_that_no_request_executes_makes_no_gate_fail(
     assert "No speed-up may be claimed." in str(document["conclusion"])
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "line"),
-    [
-        ("range(LIMIT)]", "range(0, LIMIT)]", "service.py:14"),
-        ("LIMIT = 3", "LIMIT = 1 + 2", "service.py:3"),
-        ("def numbers():", "def numbers(unused=None):", "service.py:11"),
-        ("if len(found) > 100:", "if len(found) > 99:", "service.py:15"),
-    ],
-)
-def test_a_line_that_is_executed_is_named(
-    repository: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, line: str
-) -> None:
+def test_each_line_that_is_executed_is_named(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """At start or by a request, in a body or in the head of a function that is called: then gates stay as they are."""
-    (repository / "service.py").write_text(APP.replace(old, new))
+    changes = {
+        "LIMIT = 3": "LIMIT = 1 + 2",
+        "def numbers():": "def numbers(unused=None):",
+        "range(LIMIT)]": "range(0, LIMIT)]",
+        "if len(found) > 100:": "if len(found) > 99:",
+    }
+    text = APP
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    (repository / "service.py").write_text(text)
 
     code, _, _ = compare(repository, capsys, "-n", "1", "--gate", "cpu_s < 2x")
 
     (change,) = results.load(repository.parent / "run").executed
     assert 3 == code
-    assert [line] == change.executed
+    assert ["service.py:3", "service.py:11", "service.py:14", "service.py:15"] == change.executed
