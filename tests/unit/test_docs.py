@@ -26,6 +26,7 @@ PAGES = [
     *sorted(TOP.glob("[ls]*/README.md")),
     *sorted(TOP.glob("examples/*/README.md")),
 ]
+PARSER = parser()
 COMMAND = re.compile(r"^placebench ((?:.*\\\n)*.*)$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 OPTION = re.compile(r"^\| `(--[a-z-]+)", re.MULTILINE)
@@ -62,10 +63,10 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_commands_parse(page: Path) -> None:
     """Each command of a page parses, and the options in its tables are options of its commands."""
     for words in commands(page):
-        parser().parse_args(words)
+        PARSER.parse_args(words)
     known = {
         option
-        for name, command in command_parsers(parser()).items()
+        for name, command in command_parsers(PARSER).items()
         if any(words[: name.count(" ") + 1] == name.split() for words in commands(page))
         for option in command._option_string_actions
     }

@@ -85,15 +85,15 @@ def _grows_linearly(shape: Callable[[int], str], dialect: str | None, small: int
 @pytest.mark.parametrize("dialect", ["postgresql", "sqlite", "mysql", "oracle", "mssql", None])
 def test_time_grows_with_the_text(dialect: str | None) -> None:
     """Eight times the text takes some eight times as long, whatever it consists of, and not sixty-four times."""
-    slow = [name for name, shape in SHAPES.items() if not _grows_linearly(shape, dialect, 4_000, 32_000)]
+    slow = [name for name, shape in SHAPES.items() if not _grows_linearly(shape, dialect, 2_000, 16_000)]
 
     assert slow == []
 
 
 @pytest.mark.parametrize(("name", "dialect"), list(zip(SHAPES, DIALECTS * 5, strict=False)))
 def test_a_long_text_takes_its_share_of_time(name: str, dialect: str | None) -> None:
-    """Each shape at 400,000 characters, with one of the dialects."""
-    assert _grows_linearly(SHAPES[name], dialect, 50_000, 400_000)
+    """Each shape at 200,000 characters, with one of the dialects."""
+    assert _grows_linearly(SHAPES[name], dialect, 25_000, 200_000)
 
 
 @pytest.fixture
@@ -106,9 +106,9 @@ def allocations() -> Iterator[None]:
 
 @pytest.mark.parametrize("literal", ["x", "''", "\\\\"])
 @pytest.mark.usefixtures("allocations")
-def test_a_literal_of_five_megabytes_needs_a_few_copies_of_itself(literal: str) -> None:
-    """A pattern that keeps a mark for each character would need a gigabyte."""
-    sql = f"select '{literal * (5_000_000 // len(literal))}'"
+def test_a_literal_of_a_megabyte_needs_a_few_copies_of_itself(literal: str) -> None:
+    """A pattern that keeps a mark for each character would need two hundred megabytes."""
+    sql = f"select '{literal * (1_000_000 // len(literal))}'"
     tracemalloc.reset_peak()
 
     for dialect in ("postgresql", "mysql", None):
@@ -119,18 +119,18 @@ def test_a_literal_of_five_megabytes_needs_a_few_copies_of_itself(literal: str) 
 
 @pytest.mark.usefixtures("allocations")
 def test_long_texts_are_not_kept() -> None:
-    """Of 300 different texts of 330 kB no more is remembered than what was found out."""
+    """Of 60 different texts of 330 kB no more is remembered than what was found out."""
     literals = ", ".join(f"'{number:033}'" for number in range(9_000))
     statement_facts("select 1")
     before = tracemalloc.get_traced_memory()[0]
 
-    for number in range(300):
+    for number in range(60):
         sql = f"select * from t where a = {number} and id in ({literals})"
         statement_facts(sql, "sqlite")
         redacted(sql[:4000], "sqlite")
 
     del sql
-    assert tracemalloc.get_traced_memory()[0] - before < 10_000_000
+    assert tracemalloc.get_traced_memory()[0] - before < 5_000_000
 
 
 def test_a_plan_is_found_in_linear_time() -> None:
