@@ -17,6 +17,7 @@ from placebench.compare.keep.control import ControlRecord, control_path
 from placebench.compare.keep.documents import RUNS
 from placebench.compare.keep.records import (
     Block,
+    ChangedPlan,
     CountedPass,
     ExecutedChange,
     LoadPass,
@@ -27,6 +28,7 @@ from placebench.compare.keep.records import (
     RunHead,
     WirePass,
     read_blocks,
+    read_changed_plans,
     read_executed,
     read_measurements,
     read_profiled,
@@ -68,6 +70,8 @@ class Run:
     """Self time by frame of each variant, from interleaved replicates under the profiler."""
     executed: list[ExecutedChange] = field(default_factory=list)
     """What of the changes between commits the requests execute; empty if it was not watched."""
+    plans: list[ChangedPlan] = field(default_factory=list)
+    """The statements whose plan differs between two variants; empty if plans were not compared."""
     control: ControlRecord | None = None
     """What was injected into the control of a comparison; None without --control, or before it was known."""
 
@@ -164,6 +168,7 @@ def load(folder: Path | str) -> Run:
         profiled=_each(variants, ProfiledPass, folder, "profiled-{}.json"),
         profiled_replicates=read_profiled(folder / "profiled.jsonl"),
         executed=read_executed(folder),
+        plans=read_changed_plans(folder),
         control=ControlRecord.load(control_path(folder)) if control_path(folder).is_file() else None,
         invalid=[LoadPass.load(path) for path in sorted(folder.glob("locust-*-invalid-*.json"))],
     )

@@ -33,6 +33,7 @@ from placebench.compare.measure.counted_pass import (
 from placebench.compare.measure.databases import VariantDatabases, database_name, variant_databases
 from placebench.compare.measure.executed_lines import execute_changes
 from placebench.compare.measure.passes import PassSetup
+from placebench.compare.measure.plan_changes import compare_plans
 from placebench.compare.measure.profiled_pass import profile_variants
 from placebench.compare.measure.replicate import PreparedVariants, make_replicate, plan_replicate
 from placebench.compare.measure.replicate_series import ReplicateSeries
@@ -255,6 +256,8 @@ class CompareRun:
             self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
         # Last, so that a run that is interrupted here already has everything that the verdict needs.
         profile_variants(self._run, own, self._profiled)
+        if self._profiled and len(self._settings.pairs) <= _MAX_WATCHED_PAIRS:
+            self._run.run_optional_part("plans", "", lambda: compare_plans(own, self._settings.pairs))
 
     def _executes_nothing(self, prepared: PreparedVariants) -> bool:
         """Watch which changes between commits are executed; return whether the application reads none of any pair."""

@@ -57,6 +57,7 @@ def run_document(figures: Figures, results: ExperimentResults) -> dict[str, Any]
         "changed_frames": [
             _frame_document(pair, each) for pair, parts in figures.parts.items() for each in parts if each.is_decided
         ],
+        "changed_plans": [asdict(each) for each in figures.run.plans],
         "steps": [_step_document(each) for each in figures.variants],
         **(results_document(results) if head.settings.get("trials") else {}),
     }

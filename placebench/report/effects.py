@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from placebench import units
-from placebench.compare.keep.records import MEASURED, FailedPart, RunHead
+from placebench.compare.keep.records import MEASURED, ChangedPlan, FailedPart, RunHead
 from placebench.profiler.analysis.difference import Frame
 from placebench.report.environment import masked
 from placebench.report.figures import Figures
@@ -446,3 +446,16 @@ def _where(figures: Figures) -> Iterator[str]:
         if named:
             more = len(decided) - len(named)
             yield f"Where it changed: {', '.join(named)}{f', and {more} more frames' if more else ''}."
+    plans = figures.run.plans if len(figures.parts) == 1 else []
+    for each in plans[:_MAX_PAIRS_IN_DETAIL]:
+        yield f"Where it changed: {plan_text(each)}."
+    if more := len(plans[_MAX_PAIRS_IN_DETAIL:]):
+        yield f"The plans of {units.numbered(more, 'more statement')} changed."
+
+
+def plan_text(changed: ChangedPlan) -> str:
+    """Return the statement, the line that runs it, and the plan nodes before and after."""
+    after = " and ".join(changed.after)
+    what = f"{' and '.join(changed.before)} → {after}" if changed.before else f"{after}, in a new statement"
+    place = f" ({changed.place})" if changed.place else ""
+    return f"the plan of {shorten_statement(changed.sql)}{place}: {what}"

@@ -6,7 +6,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from placebench import units
-from placebench.compare.keep.records import WirePass
+from placebench.compare.keep.records import ChangedPlan, WirePass
 from placebench.page.row_charts import Bar, bars
 from placebench.profiler.analysis.difference import (
     Change,
@@ -83,7 +83,8 @@ def _pair_blocks(figures: Figures, baseline: str, variant: str) -> Iterator[Bloc
     parts = sorted(shown, key=lambda part: not part.is_decided)
     counted = run.wire.get(baseline), run.wire.get(variant)
     statements = counted_changes(counted[0], counted[1]) if counted[0] and counted[1] else []
-    if not parts and not statements:
+    plans = [each for each in run.plans if (each.baseline, each.variant) == (baseline, variant)]
+    if not parts and not statements and not plans:
         return
     names = [shorten_variant(each, run.head.variants) for each in (baseline, variant)]
     blocks: list[Block] = []
@@ -95,6 +96,8 @@ def _pair_blocks(figures: Figures, baseline: str, variant: str) -> Iterator[Bloc
         blocks.append(Details("All frames that changed", [_frame_table(parts, *names)]))
     else:
         blocks.append(Paragraph("Frames: not measured of both.", "missing"))
+    if plans:
+        blocks += [Heading("Statements with another plan"), _plan_table(plans)]
     if statements:
         blocks += [Heading("Statements"), _statement_table(statements)]
     else:
@@ -207,6 +210,25 @@ def _statement_table(statements: Sequence[StatementChange]) -> Table:
         row_title=lambda each: each.sql,
         note="Per request (mean), counted by PostgreSQL (pg_stat_statements) for every variant alike; without BEGIN, "
         "COMMIT and ROLLBACK.",
+    )
+
+
+def _plan_table(plans: Sequence[ChangedPlan]) -> Table:
+    def nodes(titles: Sequence[str]) -> str:
+        return " · ".join(titles) or "new statement"
+
+    columns = (
+        Column("statement", lambda each: code(shorten_statement(each.sql))),
+        Column("line", lambda each: each.place),
+        Column("plan before", lambda each: nodes(each.before)),
+        Column("plan after", lambda each: nodes(each.after)),
+    )
+    return Table(
+        "Statements with another plan",
+        columns,
+        plans,
+        row_title=lambda each: each.sql,
+        note="Only the nodes that differ; both plans on the same copy of the data, unless the variants' data differ.",
     )
 
 

@@ -1,6 +1,5 @@
 """`placebench profile run -- COMMAND …`: run any command, and record the Python processes below it: `run_command`."""
 
-import json
 import os
 import threading
 from contextlib import ExitStack
@@ -34,7 +33,7 @@ def run_command(given: ProfileOptions, command: Path, budget: "Budget | None") -
     Raises GateFailedError if it is 0 and a gate does not hold. If a signal has ended the command, raises
     ProgramInterrupted once all is written, so that this process ends by the same signal.
     """
-    from placebench.profiler.live.channel import VARIABLE, RecordingReceiver
+    from placebench.profiler.live.channel import VARIABLE, RecordingReceiver, startup_environment
 
     check_replaceable(given.recording.out)
     given = replace(given, recording=replace(given.recording, out=make_folder(given.recording.out).resolve()))
@@ -72,12 +71,18 @@ def run_command(given: ProfileOptions, command: Path, budget: "Budget | None") -
 
         if given.badge or given.port:  # the processes get the address; the port may be taken
             started()
+        startup = startup_environment(
+            given.recording.mode,
+            server_timing=given.live,
+            badge=address if given.badge else None,
+            python_path=os.environ.get("PYTHONPATH", ""),
+        )
         receiver = RecordingReceiver(add)
         running.callback(receiver.close)
         code = run(
             str(command),
             given.arguments,
-            {**os.environ, **_environment(given, address), **receiver.environment},
+            {**os.environ, **startup, **receiver.environment},
             mark=f"{VARIABLE}={receiver.environment[VARIABLE]}",
             stdout_to_stderr=output.json or output.markdown,
             started=started,
@@ -97,23 +102,6 @@ def run_command(given: ProfileOptions, command: Path, budget: "Budget | None") -
     if -code in ENDING:
         raise ProgramInterrupted(-code)
     return 128 - code if code < 0 else code
-
-
-def _environment(given: ProfileOptions, address: str | None) -> dict[str, str]:
-    """Return the variables by which each Python below the command records itself. address: that of the live page."""
-    package = Path(__file__).parents[2]
-    startup = str(package / "profiler" / "live" / "startup")
-    before = os.environ.get("PYTHONPATH")
-    settings = {
-        "package": str(package),
-        "mode": given.recording.mode,
-        "server_timing": given.live,
-        "badge": address if given.badge else None,
-    }
-    return {
-        "PLACEBENCH_RUN": json.dumps(settings),
-        "PYTHONPATH": startup if not before else f"{startup}{os.pathsep}{before}",
-    }
 
 
 def _write(

@@ -4,10 +4,9 @@ A sequential scan with a condition is only a reason to try. What is returned was
 without and with the index, which HypoPG imagined, or which was created in a transaction that was rolled back.
 """
 
-import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from placebench import units
 from placebench.errors import ProfilerError
 from placebench.profiler.model.plan import PlanNode, read_plan
 from placebench.profiler.model.recording_data import RecordingData
-from placebench.profiler.model.sql_tokens import significant_tokens
+from placebench.profiler.model.sql_tokens import with_numbered_placeholders
 from placebench.profiler.model.statement import Caller, Statement
 
 _COMPARED = re.compile(r'"?([a-z_][\w$]*)"?\)?(?:::[\w ]+)? (=|<=|>=|<|>) (?!\S*\.)', re.IGNORECASE)
@@ -113,7 +112,7 @@ def _proved(connection: Any, statement: Statement, table: str, columns: tuple[st
     """Return the best index for a scan; None if no index halves the cost, or if the statement cannot be planned."""
     from sqlalchemy import exc
 
-    sql, values = _with_numbers(statement.sql)
+    sql, values = with_numbered_placeholders(statement.sql)
     trials = [columns, *((each,) for each in columns if len(columns) > 1)]
     found: list[ProvedIndex] = []
     for trial in trials:
@@ -188,19 +187,3 @@ def _seconds(run: Any, sql: str, value: str | None) -> float | None:
         run(f"deallocate {_PREPARED}")
     plain = [json.loads(each) if isinstance(each, str) else each for each in documents]
     return float(sorted(each[0]["Execution Time"] for each in plain)[_EXECUTIONS // 2]) / 1000
-
-
-def _with_numbers(sql: str) -> tuple[str, int]:
-    """Return *sql* with its placeholders and redacted literals as $1, $2 and so on, and their number."""
-    numbers: dict[str, int] = {}
-    unnamed = itertools.count()
-
-    def parts() -> Iterator[str]:
-        for kind, text in significant_tokens(sql, "postgresql"):
-            if kind == "placeholder" or text == "?":
-                name = text if text[:1] == "$" or text[:2] == "%(" else f"?{next(unnamed)}"
-                yield f"${numbers.setdefault(name, len(numbers) + 1)}"
-            else:
-                yield text
-
-    return " ".join(parts()), len(numbers)

@@ -9,6 +9,7 @@
     counted-<variant>.json                CountedPass: a few requests counted, not timed
     profile-<variant>.html, .speedscope.json   the flame graph of the profiled pass
     executed.json                         ExecutedChange, one line each: which changes between two commits are executed
+    plans.jsonl                           ChangedPlan, one line each: statements whose plan differs from the baseline's
     profiled-<variant>.json                ProfiledPass: how that flame graph came to be, or why there is none
     profile-<variant>.pyisession          the same flame graph as data, from which the report computes differences
 
@@ -336,6 +337,32 @@ class ExecutedChange(Record):
 def read_executed(folder: Path) -> list[ExecutedChange]:
     """Return the changes in a run's folder; empty if none was watched."""
     return read_lines(folder / "executed.json", ExecutedChange, error=RunFolderError)
+
+
+@dataclass(frozen=True)
+class ChangedPlan(Record):
+    """A statement that PostgreSQL runs by another plan in a variant than in the baseline; a line of plans.jsonl."""
+
+    baseline: str
+    variant: str
+    sql: str
+    """The statement's text, without values, on one line."""
+    place: str
+    """The line of the variant's code that runs it, as file:line function; empty if it is not known."""
+    before: list[str]
+    """The nodes of the baseline's plan that the variant's has not; empty if the baseline does not run the statement."""
+    after: list[str]
+    """The nodes of the variant's plan that the baseline's has not."""
+
+    @classmethod
+    def save_all(cls, folder: Path, changes: Iterable[Self]) -> None:
+        """Write the changes of a run into its folder."""
+        rewrite_lines(folder / "plans.jsonl", changes)
+
+
+def read_changed_plans(folder: Path) -> list[ChangedPlan]:
+    """Return the changed plans in a run's folder; empty if none was compared."""
+    return read_lines(folder / "plans.jsonl", ChangedPlan, error=RunFolderError)
 
 
 @dataclass(frozen=True)

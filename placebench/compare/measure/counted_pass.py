@@ -219,7 +219,7 @@ class _Recordings:
 
 @contextmanager
 def _open_recordings(variant: Variant, database_url: str, folder: Path) -> Iterator[_Recordings]:
-    if not database_url or database_url.startswith("postgresql") or why_not_profiled(variant):
+    if not database_url or database_url.startswith("postgresql") or variant.command or why_not_profiled(variant):
         yield _Recordings(variant, None)
         return
     yield _Recordings(variant, fresh_log_folder(folder))

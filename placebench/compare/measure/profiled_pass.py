@@ -1,9 +1,9 @@
 """The profiled passes: a variant under the profiler, apart from timed passes, for its flame graph.
 
 `profile_variants` profiles the variants of a comparison in replicates, request by request, to show where they differ. A
-variant of another environment can be profiled if placebench is installed there too; otherwise the pass reports that
-and the comparison continues. `profile_under_load` profiles a variant under closed-loop load. A profiled variant is
-slower, so none of these passes is timed.
+variant of another environment can be profiled if placebench is installed there too, or if a command serves it;
+otherwise the pass reports that and the comparison continues. `profile_under_load` profiles a variant under closed-loop
+load. A profiled variant is slower, so none of these passes is timed.
 """
 
 import json
@@ -13,10 +13,12 @@ import shutil
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from statistics import median
 from urllib.parse import urlsplit
@@ -39,12 +41,13 @@ from placebench.errors import ServerError
 from placebench.profiler.analysis.difference import Frame, self_times
 from placebench.profiler.analysis.merging import load_session, merge_sessions
 from placebench.profiler.capture.options import DEFAULT_FLAME_MODE
+from placebench.profiler.live.channel import RecordingReceiver, startup_environment
 from placebench.profiler.model.files import flame_graph_beside, write_whole
 from placebench.profiler.model.recording_data import notes_of
 from placebench.profiler.output.pages import write_flame_page, write_speedscope
 from placebench.profiler.recording import Recording
 from placebench.runtime.application_servers import serve
-from placebench.runtime.running_server import ServerSpec
+from placebench.runtime.running_server import RunningServer, ServerSpec
 
 _WSGI_ENTRY = "placebench.profiler.integrations.wsgi_entry"
 _NEEDED = "placebench.profiler.sql_profiler, placebench.profiler.capture.flame_graph"
@@ -60,7 +63,7 @@ _WRITTEN_WITHIN_S = 10.0
 
 
 def profile_variants(run: RunFolder, prepared: PreparedVariants, replicates: int) -> None:
-    """Profile the variants in *replicates* replicates: fresh processes of each, one after the other, in a random order.
+    """Profile the variants in *replicates* replicates: fresh processes, which are sent requests in a random order.
 
     Each replicate is appended to profiled.jsonl, where a later session continues. A variant that fails twice is left
     out. At the end, profiled-<name>.json says how many requests of a variant were profiled, or why none were. The mean
@@ -77,13 +80,16 @@ def profile_variants(run: RunFolder, prepared: PreparedVariants, replicates: int
         step = f"profile {number + 1} of {replicates}: {', '.join(names) or 'none can be profiled'}"
         run.begin_step("profile", step)
         random.Random(f"{run.head.seed} profile {number}").shuffle(names)
-        recorded = []
-        for name in names:
-            profile = partial(_profile, prepared, prepared.named[name], number, enough_s=_ENOUGH_S / replicates)
-            try:
-                recorded.append(run.try_twice(f"{name} profile", profile))
-            except FAILURES as error:
-                reasons[name] = error_text(error)
+        profile = partial(_profile, prepared, number=number, enough_s=_ENOUGH_S / replicates)
+        try:
+            recorded = profile(names) if names else []
+        except FAILURES:  # which variant it is shows when each is alone
+            recorded = []
+            for name in names:
+                try:
+                    recorded += run.try_twice(f"{name} profile", partial(profile, [name]))
+                except FAILURES as error:
+                    reasons[name] = error_text(error)
         append_lines(path, recorded)
         made += recorded
     for variant in prepared.variants:
@@ -98,9 +104,7 @@ def why_not_profiled(variant: Variant) -> str:
     """Return why this variant cannot be profiled; empty if it can. May start a Python interpreter to find out."""
     if variant.request is not None:
         return "it has a request of its own"
-    if variant.command:
-        return "a command of its own serves it"
-    if variant.ours or variant.python is None:
+    if variant.ours or variant.command or variant.python is None:
         return ""
     code = f"import sys, importlib.util, {_NEEDED}; sys.exit(importlib.util.find_spec({_WSGI_ENTRY!r}) is None)"
     environment = {**os.environ, **variant.variables}
@@ -110,32 +114,46 @@ def why_not_profiled(variant: Variant) -> str:
     return f"placebench is not installed beside {variant.python}: {variant.python} -m pip install placebench"
 
 
-def _profile(prepared: PreparedVariants, variant: Variant, number: int, *, enough_s: float) -> ProfiledReplicate:
-    """Serve the variant with the profiler and send it requests for *enough_s* seconds.
+def _profile(
+    prepared: PreparedVariants, names: Sequence[str], *, number: int, enough_s: float
+) -> list[ProfiledReplicate]:
+    """Serve these variants with the profiler, and send each in turn requests for *enough_s* seconds.
 
-    The mean request is saved beside the logs. If the workload writes, only the minimum number of requests is sent,
-    so that all variants get the same number.
+    They start at the same time, because a start takes longer than the requests. The mean request of each is saved
+    beside the logs. If the workload writes, only the minimum number of requests is sent, so that all variants get the
+    same number.
     """
-    folder = fresh_log_folder(prepared.folder / "log" / f"profiled-{variant.name}")
-    log = prepared.folder / "log" / f"server-{variant.name}.log"
-    spec = with_profiler(variant, variant.spec(prepared.databases[variant.name], hash_seed=1 + number, log=log), folder)
-    workload = prepared.workload
-    with prepared.client() as client, serve(spec) as server:
-        warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
-        driven, sent, began = list[Driven](), 0, time.monotonic()
-        while sent < _MIN_REQUESTS or (
-            not workload.writes and sent < _MAX_REQUESTS and time.monotonic() - began < enough_s
-        ):
-            driven.append(client.drive(server.url, workload).check())
-            sent += len(driven[-1].wall_s)
-        names = set(chain(warm.names, *(each.names for each in driven)))
-        labels = [label for each in driven for label in each.calls or workload.cycle_labels]
-        recorded = wait_for_recordings(folder, names, len(warm.wall_s) + len(labels))[-len(labels) :]
-    flames = [flame for flame, _ in recorded]
-    notes = list(notes_of(recording for _, recording in recorded))
-    made = ProfiledReplicate(number, variant.name, len(labels), _mean_times(flames, labels), notes)
-    write_whole(_mean_request(prepared.folder, variant.name, number), json.dumps(merge_sessions(flames).to_json()))
-    shutil.rmtree(folder)
+    workload, made = prepared.workload, list[ProfiledReplicate]()
+    folders = {name: fresh_log_folder(prepared.folder / "log" / f"profiled-{name}") for name in names}
+
+    def start(name: str) -> tuple[RunningServer, Callable[[], None]]:
+        log = prepared.folder / "log" / f"server-{name}.log"
+        spec = prepared.named[name].spec(prepared.databases[name], hash_seed=1 + number, log=log)
+        return stack.enter_context(profiled_server(prepared.named[name], spec, folders[name]))
+
+    with ExitStack() as stack:
+        client = stack.enter_context(prepared.client())
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            started = dict(zip(names, pool.map(start, names), strict=True))
+        for name, (server, check) in started.items():
+            warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
+            check()
+            driven, sent, began = list[Driven](), 0, time.monotonic()
+            while sent < _MIN_REQUESTS or (
+                not workload.writes and sent < _MAX_REQUESTS and time.monotonic() - began < enough_s
+            ):
+                driven.append(client.drive(server.url, workload).check())
+                sent += len(driven[-1].wall_s)
+            requested = set(chain(warm.names, *(each.names for each in driven)))
+            labels = [label for each in driven for label in each.calls or workload.cycle_labels]
+            recorded = wait_for_recordings(folders[name], requested, len(warm.wall_s) + len(labels))[-len(labels) :]
+            flames = [flame for flame, _ in recorded]
+            notes = list(notes_of(recording for _, recording in recorded))
+            made.append(ProfiledReplicate(number, name, len(labels), _mean_times(flames, labels), notes))
+            mean = json.dumps(merge_sessions(flames).to_json())
+            write_whole(_mean_request(prepared.folder, name, number), mean)
+    for folder in folders.values():
+        shutil.rmtree(folder)
     return made
 
 
@@ -156,6 +174,39 @@ def _mean_times(sessions: Sequence[Path], labels: Sequence[str]) -> list[FrameTi
 
 def _mean_request(folder: Path, variant: str, number: int | str) -> Path:
     return folder / "log" / f"mean-request-{variant}-{number}.pyisession"
+
+
+@contextmanager
+def profiled_server(
+    variant: Variant, spec: ServerSpec, folder: Path, mode: str = DEFAULT_FLAME_MODE
+) -> Iterator[tuple[RunningServer, Callable[[], None]]]:
+    """Serve *spec* with the profiler in this mode; its recordings go to *folder*.
+
+    A command records by itself what the Python processes below it serve, as `placebench profile run -- COMMAND` does.
+    Yields the server, and a function that raises ServerError if none of its processes records anything.
+    """
+    if not variant.command:
+        with serve(with_profiler(variant, spec, folder, mode)) as server:
+            yield server, lambda: None
+        return
+    numbers = count(1)
+    receiver = RecordingReceiver(lambda pid, made: made.save(folder / f"{pid}-{next(numbers)}.recording.json"))
+
+    def check() -> None:
+        if not receiver.processes:
+            raise ServerError(
+                "no process of the command can be recorded: expected CPython 3.11 or later, with a server, framework "
+                f"or driver that placebench knows; its log: {spec.log}"
+            )
+
+    try:
+        python_path = spec.environment.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        startup = startup_environment(mode, python_path=python_path)
+        environment = {**spec.environment, **startup, **receiver.environment}
+        with serve(replace(spec, environment=environment)) as server:
+            yield server, check
+    finally:
+        receiver.close()
 
 
 def with_profiler(variant: Variant, spec: ServerSpec, folder: Path, mode: str = DEFAULT_FLAME_MODE) -> ServerSpec:

@@ -180,6 +180,19 @@ def _original(module: str, name: str, function: Any) -> Any:
     return function if patcher is None else getattr(patcher.original(module), name)
 
 
+def startup_environment(
+    mode: str, *, server_timing: bool = False, badge: str | None = None, python_path: str = ""
+) -> dict[str, str]:
+    """Return the variables by which each Python below a command records itself, beside those of its receiver.
+
+    badge: the address of the live page, for a badge in each page. python_path: the command's own PYTHONPATH.
+    """
+    package = Path(__file__).parents[2]
+    settings = {"package": str(package), "mode": mode, "server_timing": server_timing, "badge": badge}
+    path = [str(package / "profiler" / "live" / "startup"), *filter(None, [python_path])]
+    return {"PLACEBENCH_RUN": json.dumps(settings), "PYTHONPATH": os.pathsep.join(path)}
+
+
 class RecordingReceiver:
     """Receives recordings in a thread of this process until it is closed.
 

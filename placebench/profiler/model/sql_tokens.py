@@ -7,6 +7,7 @@ Time and memory grow with the text.
 """
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -399,3 +400,19 @@ def _shown(kind: str, text: str) -> str:
     if kind == "comment" and not text.startswith("/*+"):
         return "/* ? */" if text[0] == "/" else f"{text[0] if text[0] == '#' else '--'} ?"
     return "?" if kind == "value" else text
+
+
+def with_numbered_placeholders(sql: str) -> tuple[str, int]:
+    """Return a PostgreSQL statement with placeholders and redacted literals as $1, $2 and so on, and their number."""
+    numbers: dict[str, int] = {}
+    unnamed = itertools.count()
+
+    def parts() -> Iterator[str]:
+        for kind, text in significant_tokens(sql, "postgresql"):
+            if kind == "placeholder" or text == "?":
+                name = text if text[:1] == "$" or text[:2] == "%(" else f"?{next(unnamed)}"
+                yield f"${numbers.setdefault(name, len(numbers) + 1)}"
+            else:
+                yield text
+
+    return " ".join(parts()), len(numbers)

@@ -1,0 +1,172 @@
+"""The statements whose plan differs between two variants, on the same copy of the data: `compare_plans`.
+
+Each variant is served once more, and PostgreSQL sends the plans of what its requests run (auto_explain, with psycopg
+and psycopg2). For other drivers and for roles without that right, EXPLAIN estimates the plan for any value. Nothing of
+this is timed.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+from sqlalchemy import NullPool, create_engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from placebench.compare.keep.records import ChangedPlan
+from placebench.compare.measure.profiled_pass import (
+    fresh_log_folder,
+    profiled_server,
+    wait_for_recordings,
+    why_not_profiled,
+)
+from placebench.compare.measure.replicate import PreparedVariants
+from placebench.compare.what.variants import Variant
+from placebench.profiler.model.plan import PlanNode, read_plan
+from placebench.profiler.model.sql_tokens import with_numbered_placeholders
+from placebench.profiler.model.statement import Caller, Statement
+
+_REQUESTS = 2
+"""Cycles of requests whose plans are compared."""
+_MAX_ESTIMATED = 100
+"""The most distinct statements whose plans EXPLAIN estimates."""
+_SCAN = "Seq Scan"
+_GENERIC = ("SET LOCAL plan_cache_mode = force_generic_plan", "SET LOCAL statement_timeout = '10s'")
+
+
+@dataclass
+class _PlannedStatement:
+    """A statement of one variant, and the plans that it has."""
+
+    statement: Statement
+    plans: dict[str, PlanNode] = field(default_factory=dict)
+    """By their shape."""
+
+
+_Planned = dict[str, _PlannedStatement]
+"""The statements of a variant by fingerprint."""
+
+
+def compare_plans(prepared: PreparedVariants, pairs: Sequence[tuple[str, str]]) -> list[ChangedPlan]:
+    """Return the statements of each pair whose plans differ, saved as plans.jsonl.
+
+    Both variants of a pair use the same copy of the data, unless a migration, a server of its own or requests that
+    write tell them apart. A change counts only if the baseline has its plan a second time: statistics that autovacuum
+    gathers in between change plans, too. Takes a start of each variant. Pairs without a plan of both are left out.
+    """
+    named, made = prepared.named, list[ChangedPlan]()
+    planned: dict[str, _Planned] = {}
+    for name in dict.fromkeys(chain.from_iterable(pairs)):
+        if prepared.databases[name].startswith("postgresql") and not why_not_profiled(named[name]):
+            planned[name] = _planned(prepared, named[name])
+    again: dict[str, _Planned] = {}
+    for baseline, variant in pairs:
+        if baseline not in planned or variant not in planned:
+            continue
+        found = list(_changes(planned[baseline], planned[variant]))
+        if found and baseline not in again:
+            again[baseline] = _planned(prepared, named[baseline])
+        for key, before, after in found:
+            if key in planned[baseline] and _shapes(again[baseline].get(key)) != _shapes(planned[baseline][key]):
+                continue
+            sent = planned[variant][key].statement
+            place = _place(sent.caller, named[variant]) if sent.caller else ""
+            made.append(ChangedPlan(baseline, variant, " ".join(sent.sql.split()), place, before, after))
+    ChangedPlan.save_all(prepared.folder, made)
+    return made
+
+
+def _planned(prepared: PreparedVariants, variant: Variant) -> _Planned:
+    """Return the plans of the statements that the variant's requests run, on the first copy of its data."""
+    url = prepared.databases[prepared.alike(variant.name)[0]]
+    folder = fresh_log_folder(prepared.folder / "log" / f"planned-{variant.name}")
+    log = prepared.folder / "log" / f"server-{variant.name}.log"
+    workload = prepared.workload_of(variant.name)
+    with (
+        prepared.client() as client,
+        profiled_server(variant, variant.spec(url, hash_seed=1, log=log), folder, "plans") as (server, check),
+    ):
+        driven = client.drive(server.url, workload, times=_REQUESTS, login=True).check()
+        check()
+        recordings = wait_for_recordings(folder, driven.names, len(driven.wall_s))
+    found: _Planned = {}
+    for statement in chain.from_iterable(recording.statements for _, recording in recordings):
+        planned = found.setdefault(statement.fingerprint, _PlannedStatement(statement))
+        if statement.plan is not None:
+            planned.plans[statement.plan.shape] = statement.plan
+    _estimate(url, [each for each in found.values() if not each.plans])
+    return {key: each for key, each in found.items() if each.plans}
+
+
+def _estimate(url: str, unplanned: Sequence[_PlannedStatement]) -> None:
+    """Add the plan that PostgreSQL has for any value to statements without a plan, if it can plan them."""
+    if not unplanned:
+        return
+    engine = create_engine(url, poolclass=NullPool)
+    with suppress(SQLAlchemyError), engine.connect() as connection:
+        for planned in unplanned[:_MAX_ESTIMATED]:
+            sql, values = with_numbered_placeholders(planned.statement.sql)
+            given = f"({', '.join(['NULL'] * values)})" if values else ""
+            explained = f"EXPLAIN (FORMAT JSON, COSTS OFF) EXECUTE placebench_plan{given}"
+            with suppress(SQLAlchemyError, ValueError):
+                for setting in _GENERIC:
+                    connection.exec_driver_sql(setting)
+                connection.exec_driver_sql(f"PREPARE placebench_plan AS {sql}".replace("%", "%%"))
+                document = connection.exec_driver_sql(explained).scalar_one()
+                plan = read_plan(document if isinstance(document, str) else json.dumps(document))
+                planned.plans[plan.shape] = plan
+            connection.rollback()  # which keeps what is prepared
+            with suppress(SQLAlchemyError):
+                connection.exec_driver_sql("DEALLOCATE ALL")
+            connection.rollback()
+
+
+def _changes(before: _Planned, after: _Planned) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield the fingerprint of each statement with other plans, and the plan nodes that one side alone has.
+
+    A statement that the baseline does not send is yielded only if it scans a table as a whole that the baseline does
+    not scan so; the nodes before are empty then.
+    """
+    scanned = {node.relation for each in before.values() for node in _nodes(each) if _SCAN in node.kind}
+    for key, planned in after.items():
+        if key in before:
+            if _shapes(before[key]) != _shapes(planned):
+                yield key, *_differing(_nodes(before[key]), _nodes(planned))
+            continue
+        scans = [node for node in _nodes(planned) if _SCAN in node.kind and node.relation not in scanned]
+        if scans:
+            yield key, [], list(dict.fromkeys(node.title for node in scans))
+
+
+def _differing(before: Iterable[PlanNode], after: Iterable[PlanNode]) -> tuple[list[str], list[str]]:
+    """Return the titles of the nodes that one side alone has: those that read tables, or else all, or the order."""
+    sides = list(before), list(after)
+    reading = tuple([node for node in side if node.relation or node.index] for side in sides)
+    for left, right in (reading, sides):
+        counts = Counter(node.title for node in left), Counter(node.title for node in right)
+        only = [list(dict.fromkeys((counts[at] - counts[1 - at]).elements())) for at in (0, 1)]
+        if all(only):
+            return only[0], only[1]
+    return [sides[0][0].shape], [sides[1][0].shape]
+
+
+def _nodes(planned: _PlannedStatement) -> Iterator[PlanNode]:
+    for plan in planned.plans.values():
+        yield from (node for _, node in plan.walk())
+
+
+def _shapes(planned: _PlannedStatement | None) -> Collection[str]:
+    return set() if planned is None else set(planned.plans)
+
+
+def _place(caller: Caller, variant: Variant) -> str:
+    """Return the line of the application that ran a statement; its file is relative to the variant's own folders."""
+    folders = filter(None, [*variant.variables.get("PYTHONPATH", "").split(os.pathsep), str(variant.folder or "")])
+    for folder in folders:
+        with suppress(ValueError):
+            return str(caller._replace(file=Path(caller.file).relative_to(Path(folder).resolve()).as_posix()))
+    return str(caller)
