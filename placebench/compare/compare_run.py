@@ -59,8 +59,11 @@ _MAX_PROFILED_REPLICATES = 8
 """Maximum number of profiled replicates: more hardly narrow the intervals, and each starts every variant once more."""
 _COLLECTED_REQUESTS = 6
 _MAX_AGED_VARIANTS = 4
-_AGES_S = 1.5
-"""For how long each replicate sends untimed requests to a process of each variant, to see leaks and late changes."""
+_AGES_S, _MAX_AGES_S, _MAX_AGES_WITH_FEW_S = 1.5, 12.0, 4.0
+"""For how long each replicate sends untimed requests to a process of each variant, to see leaks and late changes.
+
+The longest holds until some 500 requests were served: less with fewer replicates than the default.
+"""
 _FREE = ("decides_unread", "bound_s", "warmup")
 """Settings that are not in the head of a run, or only if they are set."""
 _CALIBRATION_ROUNDS = 8
@@ -342,6 +345,7 @@ class CompareRun:
             before={name: data.contents(url) for name, url in urls.items()} if "digest" in receipt else {},
             warmup=self._settings.warmup,
             ages_s=_AGES_S if self._is_aged else 0.0,
+            max_ages_s=_MAX_AGES_S if self._settings.replicates >= DEFAULT_REPLICATES else _MAX_AGES_WITH_FEW_S,
             counted_as={self._control.name: variants[0].name} if self._control else {},
         )
 

@@ -198,6 +198,11 @@ def _not_measured(figures: Figures) -> Iterator[str]:
     ]
     unread = figures.run.head.receipt.get("unchecked_tables", [])
     others = [f"changes to {join_and(unread)}"] if unread else []
+    served = defaultdict[str, float](float)
+    for block in figures.run.blocks:
+        served[block.variant] = max(served[block.variant], block.counters.get("served", 0.0))
+    if oldest := min((each for name, each in served.items() if name in figures.run.head.variants), default=0.0):
+        others.append(f"requests after the first {units.count(round(oldest))} of a process")
     always = "other requests, other data and other machines"
     yield f"Not measured: {'; '.join([*missing, *others, always])}."
 

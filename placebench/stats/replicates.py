@@ -239,21 +239,55 @@ def _log_growth(blocks: Sequence[MeasuredBlock]) -> float | None:
     return math.log(max(_MIN_GROWTH, 1 + 1000 * products / squares / fmean(begins)))
 
 
-def _log_slowdown(blocks: Sequence[MeasuredBlock]) -> float | None:
-    """Return the mean log ratio of a start's last requests over its first: how much slower a process becomes.
+def _slowdown_levels(baseline: Sequence[MeasuredBlock], variant: Sequence[MeasuredBlock]) -> tuple[float, float] | None:
+    """Return the logarithms by which a request takes longer in old processes than in young ones, for both variants.
 
-    The lower quartile of wall times is compared, because a busy machine makes any request slower and none faster.
+    A round counts as old if both processes had served more than half of the most requests of any round. Both variants
+    send their requests of a round within a second, so the variant is compared with the baseline in each round, and the
+    rounds with each other: its slow-down is the baseline's plus the median difference between an old round and a young
+    one (Hodges and Lehmann). A busy machine slows both. The wall time, by its lower quartile, or the CPU time is
+    taken: that which varies less between young rounds.
     """
-    changes = []
-    for start in _by_start(blocks):
-        part = len(start) // 4
-        early, late = (
-            sorted(chain.from_iterable(map(_cycle_means, each))) for each in (start[:part], start[len(start) - part :])
+    of_round: dict[int, tuple[list[MeasuredBlock], list[MeasuredBlock]]] = defaultdict(lambda: ([], []))
+    for side, blocks in enumerate((baseline, variant)):
+        for block in blocks:
+            if "served" not in block.counters:
+                return None
+            of_round[block.round][side].append(block)
+    rounds = [sides for sides in of_round.values() if all(sides)]
+    ages = [min(block.counters["served"] for block in chain(*sides)) for sides in rounds]
+    old = [2 * age > max(ages, default=0.0) for age in ages]
+    if min(old.count(False), old.count(True)) < _MIN_AGED_ROUNDS:
+        return None
+    measures = []
+    for level in (_log_quartile, _log_cpu):
+        found = [tuple(map(level, sides)) for sides in rounds]
+        known = [(before, after) for before, after in found if before is not None and after is not None]
+        if len(known) == len(rounds):
+            changes = [after - before for before, after in known]
+            young = [each for each, is_old in zip(changes, old, strict=True) if not is_old]
+            spread = median(abs(each - median(young)) for each in young)
+            measures.append((spread, [before for before, _ in known], changes))
+    if not measures:
+        return None
+    _, levels, changes = min(measures, key=lambda each: each[0])
+    own, more = (
+        median(
+            late - early
+            for late, is_old in zip(values, old, strict=True)
+            if is_old
+            for early, was_old in zip(values, old, strict=True)
+            if not was_old
         )
-        if not early or not late:
-            return None
-        changes.append(math.log(late[len(late) // 4] / early[len(early) // 4]))
-    return fmean(changes) if changes else None
+        for values in (levels, changes)
+    )
+    return own, own + more
+
+
+def _log_quartile(blocks: Sequence[MeasuredBlock]) -> float | None:
+    """Return the logarithm of the lower quartile of wall times, which a busy machine lengthens least."""
+    seconds = sorted(chain.from_iterable(map(_cycle_means, blocks)))
+    return math.log(seconds[len(seconds) // 4]) if seconds else None
 
 
 def _slow_levels(
@@ -297,7 +331,7 @@ def slow_share_rule(bound_s: float | None) -> MetricRule:
     )
 
 
-_LONG_START, _MIN_POINTS, _MIN_GROWTH = 0.8, 4, 0.1
+_LONG_START, _MIN_POINTS, _MIN_GROWTH, _MIN_AGED_ROUNDS = 0.8, 4, 0.1, 2
 _FOR_BOUND, _BOUND_SHARE, _TIMES_SLOWER = 50, 0.98, 2.0
 _CPU = MetricRule("cpu_s", margin=0.01, variant_level=_log_cpu, of_rounds=fmean)
 _WALL = MetricRule("wall_s", margin=0.03, variant_level=_log_wall, of_rounds=median)
@@ -310,7 +344,7 @@ _START = MetricRule("start_s", 0.10, partial(_log_start, "start_s"), fmean, pool
 _START_CPU = MetricRule("start_cpu_s", 0.05, partial(_log_start, "start_cpu_s"), fmean, pools_rounds=True)
 _START_PSS = MetricRule("start_pss_bytes", 0.02, partial(_log_start, "start_pss_bytes"), fmean, pools_rounds=True)
 _GROWTH = MetricRule("memory_growth", 0.02, _log_growth, fmean, pools_rounds=True)
-_SLOWDOWN = MetricRule("late_slowdown", 0.05, _log_slowdown, fmean, pools_rounds=True)
+_SLOWDOWN = MetricRule("late_slowdown", 0.05, lambda _: None, fmean, pools_rounds=True, pair_levels=_slowdown_levels)
 _LIFETIME = (_START, _START_CPU, _START_PSS, slow_share_rule(None), _GROWTH, _SLOWDOWN)
 LIFETIME = tuple(metric.name for metric in _LIFETIME)
 """The metrics of a process's start, of its rare slow requests, and of what changes as it gets older."""

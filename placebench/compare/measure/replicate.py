@@ -135,8 +135,10 @@ def _plan_start(variants: Sequence[str], chance: random.Random, *, rounds: int, 
 _WARM_UP_REQUESTS = 3
 _WARM_UPS_PER_THREAD, _REQUESTS_PER_USER = 2, 10
 """Under load: the warm-up requests for each thread of a service, and the least requests of each user in a block."""
-_AGED_ROUNDS, _MIN_AGED_ROUNDS, _MAX_AGED_REQUESTS = 2, 6, 1000
+_AGED_ROUNDS, _MIN_AGED_ROUNDS, _MAX_AGED_REQUESTS = 3, 6, 1000
 """The rounds after a process was made older, the least of a start for that, and the most requests that make it so."""
+_AGED_TO = 520
+"""The requests that an old process should have served before its last rounds, if that does not take too long."""
 _ARRIVALS_A_BLOCK, _MOST_UNDER_WAY = 25, 200
 """At a rate: the least requests of a block, so that six rounds have enough for p95, and the most under way at once."""
 _IDLE_STEP_S, _IDLE_CPU_SHARE, _MAX_WAIT_FOR_IDLE_S = 0.1, 0.05, 1.0
@@ -205,6 +207,8 @@ class PreparedVariants:
     """The least number of requests before anything is timed."""
     ages_s: float = 0.0
     """For how long each replicate makes a process of each variant older, without timing; 0: not at all."""
+    max_ages_s: float = 0.0
+    """The longest that it may take instead until the process has served some 500 requests."""
     counted_as: Mapping[str, str] = field(default_factory=dict)
     """Variants that have no counted pass of their own, by name: that of this variant is theirs."""
 
@@ -287,7 +291,7 @@ def _run_blocks(
 ) -> None:
     """Start the servers of all variants, measure the blocks of the plan's rounds, and append the blocks to *made*.
 
-    ages: whether the processes get older before the last two rounds, if there are enough.
+    ages: whether the processes get older before the last three rounds, if there are enough.
     """
     first = len(made)
     with ExitStack() as stack:
@@ -329,11 +333,20 @@ def _run_blocks(
 
 
 def _age(prepared: PreparedVariants, client: HttpClient, served: Sequence["_RunningVariant"]) -> dict[str, int]:
-    """Send the same number of untimed requests to each variant but a control; return their numbers by variant."""
+    """Send the same number of untimed requests to each variant but a control; return their numbers by variant.
+
+    All get them at the same time, since nothing is timed, unless the client's session is needed for them.
+    """
     aged = [each for each in served if each.name not in prepared.counted_as]
-    cycles = min((each.cycles_to_age(prepared.ages_s) for each in aged), default=0)
+    cycles = min((each.cycles_to_age(prepared.ages_s, prepared.max_ages_s) for each in aged), default=0)
+    if not cycles:
+        return {}
     with prepared.timer.measure("age"):
-        return {each.name: each.age(client, cycles) for each in aged if cycles}
+        if prepared.workload.login or prepared.workload.script or prepared.machine:
+            return {each.name: each.age(client, cycles) for each in aged}
+        folder = responses_folder(prepared.folder)
+        with ThreadPoolExecutor(len(aged)) as pool:
+            return dict(pool.map(lambda each: (each.name, each.age(Client(folder), cycles)), aged))
 
 
 def _wait_until_idle(served: Collection["_RunningVariant"]) -> None:
@@ -425,12 +438,15 @@ class _RunningVariant:
         self._served = sum(len(each.wall_s) for each in self._warm_ups)
         self._backends = read_backends(self._database_url)
 
-    def cycles_to_age(self, seconds: float) -> int:
-        """Return how many cycles of requests fill *seconds*, at most."""
+    def cycles_to_age(self, seconds: float, max_s: float) -> int:
+        """Return how many cycles of requests fill *seconds*, or make the process old if that takes *max_s* at most."""
+        if not self._cycle_s:
+            return 0
         a_cycle = max(1, len(self._workload.cycle))
-        return min(_MAX_AGED_REQUESTS // a_cycle, int(seconds / self._cycle_s)) if self._cycle_s else 0
+        cycles, until_old = int(seconds / self._cycle_s), -(-(_AGED_TO - self._served) // a_cycle)
+        return min(_MAX_AGED_REQUESTS // a_cycle, max(cycles, until_old if until_old * self._cycle_s <= max_s else 0))
 
-    def age(self, client: HttpClient, cycles: int) -> int:
+    def age(self, client: Client | HttpClient, cycles: int) -> int:
         """Send untimed requests, whose failures and responses count in the next block; return their number."""
         self.end_block()
         driven = client.drive(self.server.url, self._workload, times=cycles)
