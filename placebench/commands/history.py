@@ -208,13 +208,15 @@ def _add(given: AddOptions) -> int:
 def _backfill(given: BackfillOptions) -> int:
     """Measure the commits of a range that the history lacks; a commit that cannot be measured is recorded too."""
     from placebench.history import Failure, History, append_lines
-    from placebench.history.commits import commits_between
+    from placebench.history.commits import commits_between, contents_of
 
     measurement = given.measurement
     plan, history = _plan(measurement), History.read(measurement.file)
     name, reference = _reference(measurement, history, plan)
     wanted = commits_between(plan.tables.folder, given.revisions)[:: -given.every][::-1]
-    known = {reference.hash, *(each.commit for each in history.entries), *(each.commit for each in history.failures)}
+    hashes = [each.hash for each in wanted]
+    measured = history.moved(contents_of(plan.tables.folder, hashes, without=measurement.file)).entries
+    known = {reference.hash, *(each.commit for each in measured), *(each.commit for each in history.failures)}
     if given.retry:
         known = known.difference(each.commit for each in history.failures)
     missing = [each for each in wanted if each.hash not in known]
@@ -242,12 +244,14 @@ def _backfill(given: BackfillOptions) -> int:
 
 def _show(given: HistoryShowOptions) -> int:
     """Show the series with their steps, and write the page of the history."""
+    from placebench.history.commits import is_shallow
     from placebench.page import description_of
     from placebench.report.history import history_report
     from placebench.report.renderers import render_html, render_markdown, render_text, write_page
 
     history, _, series = _series(given.series)
-    report = history_report(given.series.file.resolve(), history, series)
+    path = given.series.file.resolve()
+    report = history_report(path, history, series, shallow=is_shallow(path.parent))
     page = given.out or given.series.file.with_suffix(".html")
     if not given.out and page.exists() and description_of(page) is None:
         raise PlacebenchError(f"{page} is there and was not written by placebench: name another page with --out")
@@ -355,6 +359,7 @@ def _measure(
     """Compare the first of *commits*, the reference, with each of the other commits in one run."""
     from placebench import results
     from placebench.commands.runs import compare_plan
+    from placebench.history.commits import contents_of
     from placebench.report import comparisons_of
 
     reference, *others = dict.fromkeys(commits)
@@ -370,14 +375,28 @@ def _measure(
     )
     run = results.load(folder)
     comparisons = comparisons_of(run)
+    hashes = [each.hash for each in others]
+    contents = contents_of(plan.tables.folder, hashes, without=given.file)
     return [
-        _entry(commit, reference, name, run, [each for each in comparisons if each.variant == commit.short])
+        _entry(
+            commit,
+            reference,
+            name,
+            run,
+            [each for each in comparisons if each.variant == commit.short],
+            contents.get(commit.hash),
+        )
         for commit in others
     ]
 
 
 def _entry(
-    commit: "Commit", reference: "Commit", name: str, run: "Run", comparisons: "Sequence[Comparison]"
+    commit: "Commit",
+    reference: "Commit",
+    name: str,
+    run: "Run",
+    comparisons: "Sequence[Comparison]",
+    content: str | None,
 ) -> "HistoryEntry":
     from placebench.history import HistoryEntry, Measured
     from placebench.history.series import MARGINS
@@ -411,18 +430,26 @@ def _entry(
             **({"postgresql": database["version"]} if "version" in database else {}),
             **manifest["packages"],
         },
+        content=content,
     )
 
 
 def _series(given: SeriesOptions) -> "tuple[History, list[str] | None, list[Series]]":
-    """Return the history, the ancestors of HEAD (None outside a repository), and the series of each metric."""
+    """Return the history, the ancestors of HEAD (None outside a repository), and the series of each metric.
+
+    Lines of commits that HEAD does not have are those of its commits with the same files, if there are any.
+    """
     from placebench.history import History, series_of
-    from placebench.history.commits import ancestors
+    from placebench.history.commits import ancestors, contents_of
 
     if not given.file.is_file():
         raise HistoryError(f"no history {given.file}: `placebench history add --reference TAG` begins one")
     history = History.read(given.file)
-    order = ancestors(given.file.resolve().parent)
+    folder = given.file.resolve().parent
+    order = ancestors(folder)
+    known = set(order or ())
+    if order and any(each.commit not in known and each.content for each in history.entries):
+        history = history.moved(contents_of(folder, order, without=given.file))
     return history, order, [series_of(history, metric, order=order) for metric in given.metric or _METRICS]
 
 

@@ -1,6 +1,8 @@
 """Reads git for a history: the commit that a revision names, and the order of commits."""
 
+import hashlib
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +41,46 @@ def ancestors(folder: Path) -> list[str] | None:
         return [each.hash for each in _log(folder, "--topo-order", "--reverse", "HEAD")]
     except HistoryError:
         return None
+
+
+def contents_of(folder: Path, commits: Iterable[str], *, without: Path) -> dict[str, str]:
+    """Return a digest of the files of each commit but *without*, the history itself, by hash.
+
+    It is equal for commits that a rebase, an amended message or a squash have given another hash, but no other files.
+    Commits that the repository around *folder* does not have are left out.
+    """
+    top = subprocess.run(
+        ["git", "-C", str(folder), "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    inside = bool(top) and without.resolve().is_relative_to(top)
+    parts = without.resolve().relative_to(top).parts if inside else ("",)
+    command = ["git", "-C", str(folder), "cat-file", "--batch"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as git:
+        asked, told = git.stdin, git.stdout
+        assert asked
+        assert told
+
+        def digest(tree: str, parts: tuple[str, ...]) -> str | None:
+            asked.write(f"{tree}\n".encode())
+            asked.flush()
+            head = told.readline().split()
+            if len(head) != 3:  # it is missing
+                return None
+            rest, made = told.read(int(head[2]) + 1)[:-1], hashlib.sha256()
+            while rest:
+                name, _, rest = rest.partition(b"\0")
+                size = len(head[0]) // 2
+                content, rest = rest[:size].hex(), rest[size:]
+                if name.partition(b" ")[2] == parts[0].encode():
+                    if len(parts) == 1:
+                        continue
+                    content = digest(content, parts[1:]) or content
+                made.update(name + b"\0" + content.encode() + b"\0")
+            return made.hexdigest()[:40]
+
+        found = {commit: digest(f"{commit}^{{tree}}", parts) for commit in commits}
+        asked.close()
+    return {commit: content for commit, content in found.items() if content is not None}
 
 
 def is_shallow(folder: Path) -> bool:

@@ -1,13 +1,13 @@
 """The file of a history: one JSON document per line, appended and never changed (`History.read`, `append_lines`)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from placebench import decoding
 from placebench.decoding import Amount, Count, Positive, read_lines
@@ -44,6 +44,8 @@ class HistoryEntry(Struct, frozen=True, kw_only=True, tag="entry", tag_field="ki
     metrics: dict[str, Measured]
     machine: dict[str, str | int | float | None]
     versions: dict[str, str]
+    content: str | None = None
+    """Digest of the commit's files without the history, which a rebase may keep; None in older lines."""
 
 
 class Failure(Struct, frozen=True, kw_only=True, tag="failure", tag_field="kind"):
@@ -96,6 +98,32 @@ class History:
     def blessings(self) -> list[Blessing]:
         """The accepted steps."""
         return [each for each in self.lines if isinstance(each, Blessing)]
+
+    def moved(self, contents: Mapping[str, str]) -> "History":
+        """Return the history with the lines of commits that a rebase replaced given to those with the same files.
+
+        contents: the digest of each commit's files by its hash, the oldest first, as of `contents_of`. Of several
+        commits with the same files, such as one and the revert of the next, each gets its own measurement if there are
+        as many.
+        """
+        same: dict[str, list[str]] = {}
+        for commit, content in contents.items():
+            same.setdefault(content, []).append(commit)
+        taken = {each.commit for each in self.entries}
+        new: dict[str, str] = {}
+        for each in self.entries:
+            if each.commit not in contents and each.commit not in new and each.content in same:
+                found = same[each.content]
+                new[each.commit] = next((commit for commit in found if commit not in taken), found[-1])
+                taken.add(new[each.commit])
+
+        def line(each: Line) -> Line:
+            moved = structs.replace(each, commit=new.get(each.commit, each.commit))
+            if isinstance(moved, Blessing):
+                return moved
+            return structs.replace(moved, reference=new.get(moved.reference, moved.reference))
+
+        return History([line(each) for each in self.lines]) if new else self
 
     @property
     def reference(self) -> HistoryEntry | None:

@@ -34,8 +34,11 @@ _REGRESSIONS = (
 )
 
 
-def history_report(path: Path, history: History, series: Sequence[Series]) -> Report:
-    """Build the report of the history in *path*; series: one per metric, the primary metric first."""
+def history_report(path: Path, history: History, series: Sequence[Series], *, shallow: bool = False) -> Report:
+    """Build the report of the history in *path*; series: one per metric, the primary metric first.
+
+    shallow: whether the repository is a shallow clone, which lacks older commits.
+    """
     regressions = [(each, step) for each in series for step in each.regressions]
     columns = [
         Column("commit", lambda each: each.commit[:_SHOWN]),
@@ -71,7 +74,7 @@ def history_report(path: Path, history: History, series: Sequence[Series]) -> Re
                 f"{each.commit[:_SHOWN]} ({each.subject}) could not be measured: {each.reason}"
                 for each in history.failures
             ),
-            *left_out_sentences(series),
+            *left_out_sentences(series, shallow=shallow),
         ],
         sections=[_section(each) for each in series if each.points],
         notes=(_POINTS, _STEPS, _REGRESSIONS),
@@ -106,10 +109,11 @@ def step_sentence(series: Series, found: SeriesStep) -> str:
     return f"{sentence}; accepted: {found.blessing.reason}" if found.blessing else sentence
 
 
-def left_out_sentences(series: Sequence[Series]) -> list[str]:
+def left_out_sentences(series: Sequence[Series], *, shallow: bool = False) -> list[str]:
     """Return sentences that name the commits whose measurements are in none of the *series*, with the reason."""
+    why = "for this clone is shallow: `git fetch --unshallow`" if shallow else "as after a rebase or a squash"
     reasons = {
-        "the history of HEAD does not have {commits}, as after a rebase or a squash": [one.left_out for one in series],
+        f"the history of HEAD does not have {{commits}}, {why}": [one.left_out for one in series],
         "no run links the reference of {commits} to the newest one": [one.unlinked for one in series],
     }
     sentences = []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from placebench.cli import main
+from placebench.history.commits import contents_of
 
 pytestmark = pytest.mark.processes
 
@@ -190,6 +191,55 @@ def test_commits_that_a_rebase_replaced_are_named_and_left_out(shop: Path, capsy
         assert f"{verdict} in 12 commits against reference v1." in said
         assert f"12 measured commits are left out, for the history of HEAD does not have {replaced[0][:12]} (x)" in said
         assert "and 7 more, as after a rebase or a squash" in said
+
+
+def test_measurements_survive_a_rebase_that_leaves_the_files(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each commit has a file of its own; what was accepted stays so, and the files of the history do not count."""
+    for number in range(12):
+        (shop / f"file-{number}.py").write_text("")
+        git(shop, "add", ".")
+        git(shop, "commit", "-qm", f"Change {number}")
+    path = shop / "placebench-history.jsonl"
+    old = commits(shop)
+    contents = contents_of(shop, old, without=path)
+    lines = [
+        entry(f'{{"cpu_s":{measured(ratio)}}}', each).replace("}\n", f',"content":"{contents[each]}"}}\n')
+        for each, ratio in zip(old[1:], RISEN, strict=True)
+    ]
+    path.write_text("".join(lines))
+    assert 0 == main(["history", "bless", old[7], "--reason", "wanted", "--metric", "cpu_s"])
+    git(shop, "add", ".")
+    git(shop, "commit", "-qm", "The history")
+    git(shop, "rebase", "-q", "--root", "--exec", "git commit -q --amend --allow-empty -m other")
+    capsys.readouterr()
+
+    assert 0 == main([*CHECK, "--json"])
+    document = json.loads(capsys.readouterr().out)["metrics"]["cpu_s"]
+    assert not set(old) & set(commits(shop))
+    assert (commits(shop)[1:13], []) == ([each["commit"] for each in document["points"]], document["left_out"])
+    assert ["wanted"] == [each["accepted"] for each in document["steps"]]
+
+
+def test_a_squash_has_the_measurement_of_the_branch(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The squashed commit has the files of the last measured one, and the history, which that did not have."""
+    path = write_history(shop, [1.0] * 4)
+    git(shop, "checkout", "-q", "-b", "branch")
+    (shop / "slow.py").write_text("")
+    git(shop, "add", "slow.py")
+    git(shop, "commit", "-qm", "Slower")
+    head = commits(shop)[-1]
+    content = contents_of(shop, [head], without=path)[head]
+    line = entry(f'{{"cpu_s":{measured(1.5)}}}', head).replace("}\n", f',"content":"{content}"}}\n')
+    path.write_text(path.read_text() + line)
+    git(shop, "add", ".")
+    git(shop, "commit", "-qm", "Measure it")
+    git(shop, "checkout", "-q", "-")
+    git(shop, "merge", "-q", "--squash", "branch")
+    git(shop, "commit", "-qm", "Squashed")
+
+    assert 1 == main([*CHECK, "--json"])
+    document = json.loads(capsys.readouterr().out)["metrics"]["cpu_s"]
+    assert (commits(shop)[-1], []) == (document["steps"][0]["until"], document["left_out"])
 
 
 def test_a_regression_of_one_metric_fails_where_another_was_not_measured(
