@@ -173,9 +173,14 @@ def _section(series: Series) -> Section:
     label = METRIC_LABELS[series.metric]
     bounds = [0, *(each.step.place for each in series.steps), len(series.points)]
     levels = [series.steps[0].step.before, *(each.step.after for each in series.steps)] if series.steps else [None]
+    step_of = {0: ""} | {
+        each.step.place: f" ({units.signed_percent(math.exp(each.step.change))}"
+        f"{', regression' if each in series.regressions else ', accepted' if each.blessing else ''})"
+        for each in series.steps
+    }
     parts = [
         PointSeries(
-            f"from {series.points[begin].commit[:_SHOWN]}",
+            f"from {series.points[begin].commit[:_SHOWN]}{step_of[begin]}",
             [(float(place + 1), series.points[place].interval[0]) for place in range(begin, end)],
             "baseline" if number % 2 else "variant",
             level=None if level is None else math.exp(level),

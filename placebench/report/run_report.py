@@ -50,7 +50,7 @@ from placebench.report.trial_results import (
     results_section,
     results_table,
 )
-from placebench.report.variant_pairs import difference_section
+from placebench.report.variant_pairs import difference_section, statement_sentences
 from placebench.results import Run
 from placebench.stats.error_shares import MORE_ERRORS, ErrorShare
 from placebench.stats.replicates import valid_replicates
@@ -114,6 +114,7 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
         summary=[
             *checked,
             *effects.summary_sentences(figures),
+            *statement_sentences(figures),
             *route_sentences(figures, routes),
             *keep_sentence(results),
         ],

@@ -41,6 +41,7 @@ _MAX_INLINE_GRAPHS = 6
 _MAX_DIFFERENTIAL_GRAPHS = 3
 """Maximum number of pairs whose differential flame graphs are embedded in the page."""
 _MAX_BARS = 12
+_MAX_STATEMENTS_IN_A_SENTENCE = 3
 _MIN_SHARE = 0.001
 _MAX_FRAMES = 60
 _INTRODUCTION = (
@@ -120,6 +121,20 @@ def counted_changes(before: WirePass, after: WirePass) -> list[StatementChange]:
         return change.state == "same", -longest, order.index(change.fingerprint)
 
     return sorted(statement_changes(left, right), key=place)
+
+
+def statement_sentences(figures: Figures) -> list[str]:
+    """Return a sentence on the statements that are new, gone, or sent more or less often, if there is a single pair."""
+    counted = [figures.run.wire.get(name) for pair in figures.parts for name in pair]
+    if len(counted) != len(("baseline", "variant")) or not counted[0] or not counted[1]:
+        return []
+    changed = [each for each in counted_changes(counted[0], counted[1]) if each.calls.size]
+    if not changed or not (counted[0].by_statement and counted[1].by_statement):
+        return []
+    said = [f"{shorten_statement(each.sql)} {_both(each.calls)}" for each in changed[:_MAX_STATEMENTS_IN_A_SENTENCE]]
+    more = len(changed) - len(said)
+    rest = f"; and {units.numbered(more, 'more statement')}" if more else ""
+    return [f"Statements per request that changed: {'; '.join(said)}{rest}."]
 
 
 def _statement_figures(counted: WirePass) -> dict[str, StatementFigures]:

@@ -47,7 +47,7 @@ def serve(spec: ServerSpec, server: str = "") -> "RunningServer":
     try:
         running.wait_until_ready()
     except BaseException:
-        running.stop()
+        running.discard()
         raise
     return running
 

@@ -187,6 +187,11 @@ class RunningServer(ABC):
         self._child.stop()
         self._stop_cache()
 
+    def discard(self) -> None:
+        """End a server that nobody uses: what it may still respond to is not waited for."""
+        self._child.kill()
+        self.stop()
+
     def log_tail(self, lines: int = 10) -> str:
         """Return the last lines of the server's log."""
         return self._log.tail(lines)

@@ -52,6 +52,8 @@ _KEPT_RECORDINGS = 200
 """Maximum number of recordings that the profiler keeps as files."""
 _LATER_REQUESTS, _LATER_PART, _LATER_S = 800, 100, 3.0
 """The most requests after the counted ones whose statements are counted too, in parts, and about their time."""
+_SLOW_STOP_S = 8.0
+"""A server that takes longer to end is named: a run has some dozen starts."""
 _IN_OPEN = 0x20
 """The event IN_OPEN of inotify(7)."""
 _COUNTED = """
@@ -291,6 +293,12 @@ def count_on_the_wire(
         traffic = counters.traffic()
         if variant.uses_database and not is_opened() and not (traffic and traffic.bytes_sent):
             raise no_traffic(name)
+        ended = time.monotonic()
+    if (stopped_s := time.monotonic() - ended) > _SLOW_STOP_S:
+        note(
+            f"{name} took {stopped_s:.0f} s to end, which each of its starts will: a thread or a process that the "
+            "application began goes on; let it be a daemon, or end"
+        )
     made = replace(
         _wire_pass(name, counted),
         by_statement=by_statement,

@@ -48,6 +48,7 @@ def test_a_regression_is_named_by_its_commits() -> None:
     assert [check.outcome for check in report.checks] == ["failed"]
     assert "<b>hello" not in page
     assert "Say &lt;b&gt;hello" in page
+    assert f"from {UNTIL[:12]} (+10 %, regression)" in page  # in the picture
 
 
 def test_an_accepted_step_says_why() -> None:

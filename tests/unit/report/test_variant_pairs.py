@@ -9,7 +9,14 @@ from fake_run import FakeRun, write_inside, write_run
 
 from placebench import results
 from placebench.compare.keep.phase_timer import PhaseTimer, harness_share
-from placebench.compare.keep.records import FrameTime, ProfiledReplicate, StatementCount, WirePass, append_lines
+from placebench.compare.keep.records import (
+    ChangedPlan,
+    FrameTime,
+    ProfiledReplicate,
+    StatementCount,
+    WirePass,
+    append_lines,
+)
 from placebench.profiler.analysis.difference import FrameChange, frame_changes
 from placebench.report import build_report, comparisons_of, write_report
 from placebench.report.effects import frame_labels, shorten_statement
@@ -89,6 +96,26 @@ def test_statements_are_known_by_their_shape(tmp_path: Path) -> None:
     both = [(each.before, each.after) for each in (changed.calls, changed.rows, changed.seconds)]
     assert (changed.state, both) == ("changed", [(3.0, 1.0), (60.0, 20.0), (0.006, 0.002)])
     assert (gone.state, gone.calls.before, gone.calls.after, gone.sql) == ("gone", 1, 0.0, "SELECT b FROM traits")
+
+
+def test_the_summary_names_statements_and_plans_that_changed(tmp_path: Path) -> None:
+    """A reviewer of a pull request has no other file: statement, line and plan nodes are sentences."""
+    folder = write_inside(write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned"), replicates=6)))
+    plans = [
+        ChangedPlan("naive", "tuned", "SELECT id FROM orders WHERE customer = $1", "shop.py:7 orders", before, after)
+        for before, after in ((["Index Scan using by on orders"], ["Seq Scan on orders"]), ([], ["Seq Scan on notes"]))
+    ]
+    ChangedPlan.save_all(folder, plans)
+
+    report = build_report(folder)
+
+    said = [str(each) for each in report.summary]
+    statement = "Where it changed: the plan of SELECT … orders (shop.py:7 orders): "
+    assert f"{statement}Index Scan using by on orders → Seq Scan on orders." in said
+    assert f"{statement}Seq Scan on notes, in a new statement." in said
+    assert [each.before for each in plans] == [each["before"] for each in report.document["changed_plans"]]
+    assert any(each.startswith("Statements per request that changed: SELECT … ") for each in said)
+    assert "Statements with another plan" in write_report(report).read_text()
 
 
 def test_a_statement_that_is_new_and_one_that_is_the_same() -> None:
