@@ -34,6 +34,12 @@ Positive = Annotated[float, Meta(ge=1e-9, le=1e15)]
 
 _PLACE = re.compile(r"(.*) - at `(?:key` in `)?\$(.*)`", re.DOTALL)
 _STEPS = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_SHAPES = {
+    repr("^/"): "a path that begins with /",
+    repr(r"^[^:]+:[^:]+$"): "module:callable, such as shop.main:app",
+    repr(r"^[A-Za-z0-9_.-]+$"): "letters, digits, _, . or -",
+}
+"""The texts that match a regular expression of a declared type, in words, by how msgspec writes it."""
 _QUOTED = re.compile(r"`([^`]*)`")
 _WORDS = {
     "array": "a list",
@@ -211,6 +217,9 @@ def _translate_expectation(what: str, declared: Any) -> str:
     if "enum value" in what:
         values = (value for kind in kinds for value in getattr(kind, "values", ()))
         return f"expected one of {', '.join(map(str, values))}"
+    pattern = what.partition(" matching regex ")[2]
+    if pattern in _SHAPES:
+        return f"expected {_SHAPES[pattern]}"
     said = _QUOTED.sub(lambda found: " or ".join(_WORDS.get(each, each) for each in found[1].split(" | ")), what)
     return said[0].lower() + said[1:]
 

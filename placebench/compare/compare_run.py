@@ -41,7 +41,7 @@ from placebench.compare.measure.same_responses import ResponseCheck, SameRespons
 from placebench.compare.what.data_setup import DataSetup
 from placebench.compare.what.variants import Variant, control_variant, in_place, wrapped
 from placebench.compare.what.workload import Workload
-from placebench.errors import GateFailedError, LoadError, PlacebenchError, RunFolderError
+from placebench.errors import GateFailedError, LoadError, NoTrafficError, PlacebenchError, RunFolderError
 from placebench.runtime.postgres import Server
 from placebench.stats import PART_REPLICATES, compare_blocks, primary_metric, significance_shares
 from placebench.stats.verdict import INCONCLUSIVE
@@ -374,6 +374,8 @@ class CompareRun:
         workload = prepared.workload
         try:
             return prepared, self._count(prepared, read)
+        except NoTrafficError:
+            raise
         except (GateFailedError, LoadError) as error:
             routes = {call.route for call in workload.calls}
             if not can_check(workload) or (isinstance(error, LoadError) and len(routes) < 2):

@@ -235,24 +235,9 @@ class SameResponses:
             which = f" to {request}" if len(self._expected) > 1 else ""
             first = self._expectation(request).variant
             than = "each time" if first == name else f"from {first}"
-            raise self.error(f"{name} responds{which} differently {than}: {found}{self._remedy(found)}")
+            raise self.error(f"{name} responds{which} differently {than}: {found}{_remedy(self.rules, [found])}")
         self._expectation(request).accepted.add(response.digest)
         self.save_equal()
-
-    def _remedy(self, found: str) -> str:
-        """Return how the plan can allow a difference at a JSON path, in a header or in a text; empty if it cannot."""
-        if self.rules.kind:
-            return ""
-        if path := _PATH.match(found):
-            places = re.sub(r"\[\d+\]", "[*]", path[0])
-            rule = f'ignore = ["{places}"]'
-        elif header := _HEADER.match(found):
-            rule = f'ignore_headers = ["{header[1]}"]'
-        elif _TEXT.match(found):
-            rule = "ignore_text = ['a regular expression']"
-        else:
-            return ""
-        return f"; if that may differ, as after a request that writes: same_responses.{rule}"
 
     def _document(self, found: str | None) -> SameResponsesDocument:
         first = next((each.first for each in self._expected.values()), None)
@@ -267,6 +252,30 @@ class SameResponses:
             "difference": found,
             **self._routes,
         }
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f'"{each}"' for each in dict.fromkeys(names))
+
+
+def _remedy(rules: ResponseRules, places: Iterable[str]) -> str:
+    """Return how the plan can allow differences at JSON paths, in headers or in a text; empty if it cannot."""
+    paths, headers, texts = list[str](), list[str](), list[str]()
+    for found in places if not rules.kind else ():
+        if path := _PATH.match(found):
+            paths.append(re.sub(r"\[\d+\]", "[*]", path[0]))
+        elif header := _HEADER.match(found):
+            headers.append(header[1])
+        elif _TEXT.match(found):
+            texts.append(found)
+    made = [
+        f"same_responses.{key} = [{_quoted(names)}]"
+        for key, names in (("ignore", paths), ("ignore_headers", headers))
+        if names
+    ]
+    if texts and not made:
+        made.append("same_responses.ignore_text = ['a regular expression']")
+    return f"; if that may differ, as after a request that writes: {', '.join(made)}" if made else ""
 
 
 _CYCLES = 2
@@ -394,11 +403,12 @@ def _problems(
             continue
         used = rules.get(label, prepared.workload.rules)
         before, after = (_read(prepared, each.responses.get(label, []), used) for each in (first, other))
-        places = [
-            place
+        places = {
+            place.partition(" is ")[0]: place  # a place whose value is another one each time is named once
             for response in (*before, *after)
             for place in differences(before[0], response, used.tolerance, at_most=_SHOWN_PLACES)
-        ]
+        }
         if places:
-            found[label] = f"{other.name} differs from {first.name}: {'; '.join(dict.fromkeys(places))}"
+            remedy = _remedy(prepared.workload.rules, places.values())
+            found[label] = f"{other.name} differs from {first.name}: {'; '.join(places.values())}{remedy}"
     return found

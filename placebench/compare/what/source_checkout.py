@@ -133,8 +133,10 @@ def _installed(packages: Sequence[str], place: Path, interpreter: str) -> Path:
     options = ["install", "--quiet", "--no-input", "--disable-pip-version-check", "--target", str(target), *packages]
     ended = _run([*pip_command(interpreter, place), *options])
     if ended.returncode:
-        said = ended.stderr.strip().splitlines()[-1:] or [f"exit code {ended.returncode}"]
-        raise PlacebenchError(f"pip cannot install {' '.join(packages)} for {interpreter}: {said[0]}")
+        lines = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
+        # Versions for another Python are ignored, which the last line does not say.
+        said = [*(each for each in lines[:-1] if "different python version" in each.lower()), lines[-1]]
+        raise PlacebenchError(f"pip cannot install {' '.join(packages)} for {interpreter}: {'; '.join(said)}")
     return target
 
 
