@@ -89,6 +89,10 @@ class LoadError(PlacebenchError):
     """A load could not be generated, or gave no samples."""
 
 
+class FailedRequestsError(LoadError):
+    """Requests to the application failed, rather than the means to send them."""
+
+
 class NoTrafficError(GateFailedError):
     """The application does not use the measured database, so its counts of 0 would pass any gate."""
 

@@ -41,7 +41,14 @@ from placebench.compare.measure.same_responses import ResponseCheck, SameRespons
 from placebench.compare.what.data_setup import DataSetup
 from placebench.compare.what.variants import Variant, control_variant, in_place, wrapped
 from placebench.compare.what.workload import Workload
-from placebench.errors import GateFailedError, LoadError, NoTrafficError, PlacebenchError, RunFolderError
+from placebench.errors import (
+    FailedRequestsError,
+    GateFailedError,
+    LoadError,
+    NoTrafficError,
+    PlacebenchError,
+    RunFolderError,
+)
 from placebench.runtime.postgres import Server
 from placebench.stats import PART_REPLICATES, compare_blocks, primary_metric, significance_shares
 from placebench.stats.verdict import INCONCLUSIVE
@@ -378,7 +385,8 @@ class CompareRun:
             raise
         except (GateFailedError, LoadError) as error:
             routes = {call.route for call in workload.calls}
-            if not can_check(workload) or (isinstance(error, LoadError) and len(routes) < 2):
+            is_failure = isinstance(error, LoadError) or isinstance(error.__cause__, FailedRequestsError)
+            if not can_check(workload) or (is_failure and len(routes) < 2):
                 raise
         self._run.note("responses differ or requests fail: all variants get them on fresh copies, the first one twice")
         own = replace(prepared, variants=tuple(each for each in prepared.variants if not self._is_control(each)))
@@ -415,7 +423,8 @@ class CompareRun:
             )
             self._run.save(same_responses={})
             logs = f"; the logs of the variants: {self._run.path / 'log'}"
-            raise LoadError(said + logs) if found.failed_alone else self._same.error(said)
+            is_variant = not (found.failed_alone and found.baseline_failed)
+            raise self._same.error(said + logs * found.failed_alone) if is_variant else LoadError(said + logs)
         earlier = self._earlier_left_out
         if self.replicates.blocks and earlier.keys() != problems.keys():
             raise RunFolderError(
@@ -431,7 +440,8 @@ class CompareRun:
 
         again: whether this was announced before. Returns the reasons for repeated counts, which sent further requests.
         Raises ServerError or LoadError for a variant that cannot be counted in two attempts, NoTrafficError for a
-        variant that does not use its database.
+        variant that does not use its database, and GateFailedError if requests fail to a variant but the baseline's do
+        not.
         """
         number, repeated = self._settings.counted_requests, list[str]()
         for variant in prepared.variants:
@@ -450,7 +460,12 @@ class CompareRun:
                 same=self._same if variant.request is None else None,
                 note=self._run.note,
             )
-            self._run.try_twice(f"{variant.name} count", count, keep=repeated.append)
+            try:
+                self._run.try_twice(f"{variant.name} count", count, keep=repeated.append)
+            except FailedRequestsError as error:
+                if variant is prepared.variants[0]:
+                    raise
+                raise self._same.error(f"{error}; {prepared.variants[0].name} responds to them") from error
         self._same.save_equal()
         for note in prepared.workload.notes:
             self._run.note(note)

@@ -38,7 +38,7 @@ from placebench.compare.what.canonical_response import (
 from placebench.compare.what.http_request import Reply, send
 from placebench.compare.what.scripted_workload import Script, WorkloadClient, load_script
 from placebench.compare.what.workload import LoginRequest, SentRequest, ServiceApi, Workload
-from placebench.errors import LoadError
+from placebench.errors import FailedRequestsError, LoadError
 from placebench.http_session import Session, login_redirect
 from placebench.runtime.line_process import LineProcess, line_process, serve_lines
 from placebench.runtime.supervisor import ChildSpec
@@ -83,9 +83,9 @@ class Driven:
         return sorted({digest for digests in self.responses.values() for digest in digests})
 
     def check(self) -> Self:
-        """Raise LoadError with the first failure if a request failed; otherwise return this object."""
+        """Raise FailedRequestsError with the first failure if a request failed; otherwise return this object."""
         if self.failures:
-            raise LoadError(f"{len(self.failures)} of {len(self.wall_s)} requests failed: {self.failures[0]}")
+            raise FailedRequestsError(f"{len(self.failures)} of {len(self.wall_s)} requests failed: {self.failures[0]}")
         return self
 
 

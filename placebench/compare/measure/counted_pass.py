@@ -339,7 +339,7 @@ def failures_with_log(name: str, log: Path) -> Iterator[None]:
     except LoadError as error:
         raised = _EXCEPTION.search(log.read_text(errors="replace") if log.exists() else "")
         first = f"; the first exception in its log: {raised[1][:_SHOWN_LETTERS]}" if raised else ""
-        raise LoadError(f"{name}: {error}{first}; its log: {log}") from error
+        raise type(error)(f"{name}: {error}{first}; its log: {log}") from error
 
 
 def _request(

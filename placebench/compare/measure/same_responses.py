@@ -292,6 +292,8 @@ class ResponseCheck:
     """The places at which responses of the first variant vary, by route."""
     problems: dict[str, str] = field(default_factory=dict)
     """The differences or failures of routes, by route."""
+    baseline_failed: bool = False
+    """Whether a request to the first variant failed."""
     failed_alone: bool = True
     """Whether all problems are requests that failed, rather than responses that differ."""
 
@@ -345,6 +347,7 @@ def check_responses(prepared: PreparedVariants, fresh: Callable[[Variant], str])
     for each in asked[2:] if len(asked) > 2 else asked[:1]:
         for label, problem in _problems(prepared, asked[0], each, made.rules(workload)).items():
             route = workload.route_of(label)
+            made.baseline_failed |= label in asked[0].failures
             made.failed_alone &= label in each.failures or label in asked[0].failures
             if not problems[route]:
                 problems[route].append(problem if label in (route, route.partition(" ")[2]) else f"{label}: {problem}")

@@ -1,0 +1,53 @@
+"""A variant whose requests fail while those of the baseline do not: that is its result, not a failed measurement."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from placebench.cli import main
+
+APP = """
+import os
+
+def wsgi(environ, start_response):
+    if os.environ.get("FAILS"):
+        raise LookupError("no such shelf")
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"shelf"]
+"""
+PLAN = """
+database = "none"
+request = "/"
+
+[app]
+app = "service:wsgi"
+server = "gunicorn"
+
+[variants.good]
+
+[variants.bad]
+env = { FAILS = "1" }
+"""
+
+
+@pytest.mark.parametrize(("variants", "code", "tag"), [(("good", "bad"), 1, "failure"), (("bad", "good"), 2, "error")])
+def test_the_variant_that_fails_alone_fails_the_run(
+    variants: tuple[str, str],
+    code: int,
+    tag: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is named with the exception; a baseline that fails cannot be compared with anything."""
+    (tmp_path / "service.py").write_text(APP)
+    (tmp_path / "plan.toml").write_text(PLAN)
+    monkeypatch.chdir(tmp_path)
+
+    assert code == main(["compare", *variants, "--plan", "plan.toml", "-n", "0", "-o", "run", "--json", "-q"])
+    captured = capsys.readouterr()
+    assert "bad: 2 of 2 requests failed" in captured.err
+    assert "LookupError: no such shelf" in captured.err
+    assert (None if code == 2 else False) is json.loads(captured.out)["same_responses"]
+    assert f"<{tag} " in (tmp_path / "run" / "junit.xml").read_text()
