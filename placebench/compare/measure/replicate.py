@@ -468,7 +468,7 @@ class _RunningVariant:
         elapsed_s = seen.elapsed_s if self._users > 1 else sum(seen.wall_s)
         problem = block_problem(seen.failures, client_cpu_s=seen.client_cpu_s, wall_s=elapsed_s, missing=missing)
         self._served += len(seen.wall_s)
-        if self._cycle_s:  # the least of many is the time without what else the machine does
+        if self._cycle_s and seen.cycle:  # the least of many is the time without what else the machine does
             cycles = range(0, len(seen.wall_s) - seen.cycle + 1, seen.cycle)
             self._cycle_s = min([self._cycle_s, *(sum(seen.wall_s[at : at + seen.cycle]) for at in cycles)])
         counters = self._counters(seen, due_s)
