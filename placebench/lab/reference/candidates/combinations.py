@@ -5,9 +5,10 @@ The main class is `Combinations`, which both algorithms use: a solution of one g
 """
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from placebench.lab.reference.candidates.completion import Completion, CompletionRules
@@ -55,6 +56,7 @@ class Placed(NamedTuple, Generic[_Solution]):
     """Solutions of the first groups that are allowed together."""
 
     solutions: tuple[_Solution, ...]
+    providers: tuple[tuple[int, ...], ...]  # the providers of each solution
     sums: dict[InventoryKey, int]  # the amount taken from each inventory of a contended class
     taken: frozenset[tuple[int, ...]]  # the providers of each group with a suffix, for group_policy=isolate
 
@@ -134,7 +136,7 @@ class Combinations(ABC, Generic[_Solution]):
         completion: Completion | None = None
         kinds: Mapping[int, int] = {}
         counted = 0  # the questions to the completion before the last combination or dead end
-        placed: list[Placed[_Solution]] = [Placed((), {}, frozenset())]  # for each depth, the groups before it
+        placed: list[Placed[_Solution]] = [Placed((), (), {}, frozenset())]  # for each depth, the groups before it
         untried, is_dead_end = [iter(options[0])], [True]
         while untried:
             count = len(untried) - 1
@@ -147,7 +149,7 @@ class Combinations(ABC, Generic[_Solution]):
                     counted = completion.questions if completion else 0
                     yield longer.solutions
                 elif not (dead_ends and self._state(longer, kinds) in dead_ends):
-                    if completion and not completion.exists([self._providers(each) for each in longer.solutions]):
+                    if completion and not completion.exists(longer.providers):
                         continue
                     placed.append(longer)
                     untried.append(iter(options[len(longer.solutions)]))
@@ -166,15 +168,15 @@ class Combinations(ABC, Generic[_Solution]):
             if completion is None and len(dead_ends) >= PATIENCE:
                 completion, kinds = self._completion(options), self._interchangeable(options)
                 for depth, each in enumerate(placed):
-                    if not completion.exists([self._providers(solution) for solution in each.solutions]):
+                    if not completion.exists(each.providers):
                         del placed[depth:], untried[depth:], is_dead_end[depth:]
                         break
 
     def _extended(self, placed: Placed[_Solution], solution: _Solution) -> Placed[_Solution] | None:
         """Return the placed solutions with one more, of the next group, or None if it is not allowed with them."""
         group, sums, taken = len(placed.solutions), placed.sums, placed.taken
+        providers = self._providers(solution)
         if self._isolate and group in self._suffixed:
-            providers = self._providers(solution)
             if providers in taken:
                 return None
             taken |= {providers}
@@ -185,7 +187,9 @@ class Combinations(ABC, Generic[_Solution]):
                 if total > self._free[key]:
                     return None
         solutions = (*placed.solutions, solution)
-        return Placed(solutions, sums, taken) if self._keep_together(solutions, group) else None
+        if not self._keep_together(solutions, group):
+            return None
+        return Placed(solutions, (*placed.providers, providers), sums, taken)
 
     def _completion(self, options: Sequence[Sequence[_Solution]]) -> Completion:
         """Return what decides whether combinations of these options can be completed."""
@@ -276,12 +280,10 @@ class Combinations(ABC, Generic[_Solution]):
                 used.setdefault(provider, []).append((class_number, amount))
             alike = Counter((kinds[provider], frozenset(amounts)) for provider, amounts in used.items())
             return len(solutions), frozenset(alike.items())
-        unfinished = (groups for groups in self._subtrees if groups[-1] >= len(solutions))
-        below = tuple(
-            frozenset(key for group in groups if group < len(solutions) for key in self._providers(solutions[group]))
-            for groups in unfinished
-        )
-        return len(solutions), placed.taken, below, frozenset(sums.items())
+        count = len(solutions)
+        unfinished = (groups[: bisect_left(groups, count)] for groups in self._subtrees if groups[-1] >= count)
+        below = tuple(frozenset(chain.from_iterable(map(placed.providers.__getitem__, some))) for some in unfinished)
+        return count, placed.taken, below, frozenset(sums.items())
 
     def _interchangeable(self, options: Sequence[Sequence[_Solution]]) -> Mapping[int, int]:
         """Return a number for each provider, equal for interchangeable ones; empty if their places in a tree matter."""

@@ -48,6 +48,11 @@ class Matching:
                 self._leave(group)
         return all(group in assigned or self._augment(group, allowed) for group in self._groups)
 
+    def assigns(self, placed: _Allowed) -> bool:
+        """Return whether each of the first groups is assigned to the one provider that it is placed at."""
+        count, assigned = len(placed), self._provider_of
+        return all(assigned[group] == placed[group][0] for group in self._groups if group < count)
+
     def _augment(self, start: int, allowed: _Allowed) -> bool:
         """Assign the group by moving others along a shortest augmenting path; return False if there is none."""
         displaced_by: dict[int, tuple[int, int]] = {}  # for a group: the group that takes its place, and the provider
@@ -144,6 +149,11 @@ class Completion:
             lambda key: [provider for provider in rules.options[key[0]] if provider in self._below[key[1]]]
         )
         self._tops = [self._find_tops(groups) for groups in rules.subtrees]
+        matched = {group for groups in competing for group in groups}.union(alone)
+        self._uncontended = sorted(
+            {group for groups in rules.subtrees for group in groups if rules.options[group]} - matched
+        )
+        self._witness: _Allowed | None = None  # if the last question had a "yes": the providers that it allowed
         self.questions = 0
         """The number of restrictions for which the matchings were repaired until now."""
 
@@ -152,6 +162,9 @@ class Completion:
 
         placed: the one provider of each of the first groups; empty for groups without single providers.
         """
+        if self._witness and self._agrees(self._witness, placed):
+            return True
+        self._witness = None
         attempts = 0
         stack: list[Iterator[_Allowed]] = [iter([[*placed, *self._options[len(placed) :]]])]
         while stack:
@@ -163,13 +176,25 @@ class Completion:
             self.questions += 1
             if attempts > MAX_ATTEMPTS:
                 return True
-            if not all(matching.repair(allowed) for matching in self._matchings):
+            # Below the only same_subtree's topmost provider the matchings are repaired anyway.
+            is_repaired_below = len(self._subtrees) == len(stack) == 1 and placed
+            if not is_repaired_below and not all(matching.repair(allowed) for matching in self._matchings):
                 continue
             if len(stack) > len(self._subtrees):
+                self._witness = allowed
                 return True
             number = len(stack) - 1
             stack.append(self._below_one(allowed, self._subtrees[number], self._tops[number]))
         return False
+
+    def _agrees(self, witness: _Allowed, placed: _Allowed) -> bool:
+        """Return whether the placed groups are where the matchings have them, or at a provider that the witness allows.
+
+        The second is about groups that compete with no other; they have a same_subtree.
+        """
+        return all(matching.assigns(placed) for matching in self._matchings) and all(
+            placed[group][0] in witness[group] for group in self._uncontended if group < len(placed)
+        )
 
     def _find_tops(self, groups: Sequence[int]) -> Sequence[int]:
         """Return the providers that one of the groups can use and below which each of the groups can be."""
