@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, event
 
 from placebench.lab.inventory.seeding import find_topology, migrate_options, seed
 from placebench.lab.reference.api.handlers.candidates import find_candidates
 from placebench.lab.reference.domain.candidates_query import parse_query
+from placebench.lab.reference.optimizations.search import MATCHING
 from placebench.lab.reference.variants import (
     ALGORITHMS,
     CATALOGUE,
@@ -29,8 +30,8 @@ ALL = (*cumulative()[1:], *leave_one_out(), *further_alternatives(), *OF_DEDUP)
 VARIANTS = tuple(name for name in ALL if not missing_extra(name))
 TREES = 3
 # Requests whose response is any so many of the full set: the variants may choose differently.
-REQUESTS = (each.request for each in CATALOGUE if each.request.startswith("/allocation_candidates"))
-UNLIMITED = tuple({request.partition("&limit=")[0]: None for request in REQUESTS})
+SHOWN = [each for each in CATALOGUE if each.request.startswith("/allocation_candidates")]
+UNLIMITED = {each.request.partition("&limit=")[0]: each.topology for each in SHOWN}
 
 QUERIES = (
     "resources=VCPU:1",
@@ -157,19 +158,55 @@ def nested(server: Server) -> Iterator[Engine]:
     server.drop_database("placebench_test_nested")
 
 
+@pytest.fixture(scope="module")
+def devices(server: Server) -> Iterator[dict[str | None, Engine]]:
+    """One host each of the topologies of devices, by their names."""
+    engines: dict[str | None, Engine] = {}
+    for name in ("gpu-hosts", "gpu-nodes"):
+        url = server.create_database(f"placebench_test_{name}")
+        seed(find_topology(name, trees=1), url)
+        migrate_options(url, ("covering_indexes", "usage_totals"))
+        engines[name] = create_engine(url)
+    yield engines
+    for name, engine in engines.items():
+        engine.dispose()
+        server.drop_database(f"placebench_test_{name}")
+
+
 @pytest.mark.parametrize("request_path", UNLIMITED)
-def test_every_variant_agrees_where_an_optimization_shows(nested: Engine, request_path: str) -> None:
-    """The request that each optimization names has candidates, and the same ones in every variant."""
+def test_every_variant_agrees_where_an_optimization_shows(
+    nested: Engine, devices: dict[str | None, Engine], request_path: str
+) -> None:
+    """The request that each optimization names has the same candidates in every variant: none if it is about requests
+    that cannot be met, else some."""
     wanted = parse_query(request_path.partition("?")[2])
+    engine = devices.get(UNLIMITED[request_path], nested)
 
     def document(name: str) -> dict[str, Any]:
-        with nested.connect() as connection:
+        with engine.connect() as connection:
             return in_one_order(json.loads(find_candidates(connection, wanted, variant(name))))
 
     expected = document("naive")
 
-    assert expected["allocation_requests"]
+    assert bool(expected["allocation_requests"]) == (not MATCHING.request.startswith(request_path))
     assert [name for name in (*VARIANTS, *ALGORITHMS) if document(name) != expected] == []
+
+
+def test_equal_groups_are_read_once(devices: dict[str | None, Engine]) -> None:
+    """A group more that wants the same takes no statement more in `tuned`, and one more without `distinct`."""
+
+    def count_statements(name: str, groups: int) -> int:
+        sent = []
+        engine, wanted = devices["gpu-hosts"], "&".join(f"resources{number}=VGPU:1" for number in range(groups))
+        listener = lambda *arguments: sent.append(arguments[2])  # noqa: E731
+        event.listen(engine, "before_cursor_execute", listener)
+        with engine.connect() as connection:
+            find_candidates(connection, parse_query(f"{wanted}&group_policy=isolate&limit=1"), variant(name))
+        event.remove(engine, "before_cursor_execute", listener)
+        return len(sent)
+
+    assert count_statements("tuned", 8) == count_statements("tuned", 1)
+    assert count_statements("tuned-distinct", 8) == count_statements("tuned-distinct", 1) + 7
 
 
 def test_the_headline_request_has_two_candidates_a_tree(nested: Engine) -> None:

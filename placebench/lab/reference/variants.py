@@ -39,6 +39,8 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     search.USAGES,
     search.SETS,
     search.PRUNING,
+    search.MATCHING,
+    search.DISTINCT,
     queries.BINDING,
     queries.ROWS,
     model.MODEL,

@@ -7,7 +7,7 @@ The main class is `Combinations`, which both algorithms use: a solution of one g
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, product
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -19,6 +19,7 @@ from placebench.lab.reference.domain.problems import BadRequest
 _Solution = TypeVar("_Solution")
 
 InventoryKey = tuple[int, int]  # the numbers of a provider and of a resource class
+MatchingRule = Callable[[CompletionRules], Completion | None]
 
 PATIENCE: Final = 8
 """The number of dead ends after which a search only extends combinations that can be completed."""
@@ -65,7 +66,11 @@ class Combinations(ABC, Generic[_Solution]):
     """The combinations of one solution per group that satisfy group_policy=isolate, same_subtree and capacity."""
 
     def __init__(
-        self, request: CandidateRequest, contended: Mapping[str, int], step_limit: StepLimit | None = None
+        self,
+        request: CandidateRequest,
+        contended: Mapping[str, int],
+        step_limit: StepLimit | None = None,
+        matching: MatchingRule = Completion,
     ) -> None:
         """Prepare the rules for a request.
 
@@ -74,8 +79,10 @@ class Combinations(ABC, Generic[_Solution]):
             contended: The resource classes that more than one group requests, by name, with the numbers that they have
                 in an `InventoryKey`.
             step_limit: The limit that this search shares with others of the request; None: its own.
+            matching: The function that says which combinations can be completed.
         """
         self._step_limit = step_limit or StepLimit()
+        self._matching = matching
         suffixes = [group.suffix for group in request.groups]
         self._isolate = request.isolate
         self._suffixed = [number for number, suffix in enumerate(suffixes) if suffix]
@@ -122,6 +129,11 @@ class Combinations(ABC, Generic[_Solution]):
         elif all(options) and self._could_suffice(options):
             yield from self._grow(options)
 
+    def may_exist(self, options: Sequence[Sequence[_Solution]]) -> bool:
+        """Return False if the matchings say that no combination of these options is allowed."""
+        completion = None if self._is_unrestricted() else self._completion(options)
+        return completion is None or completion.exists([])
+
     def _is_unrestricted(self) -> bool:
         """Return whether each combination of the groups' solutions is allowed."""
         return not (self._wanted or self._subtrees or (self._isolate and len(self._suffixed) > 1))
@@ -135,6 +147,7 @@ class Combinations(ABC, Generic[_Solution]):
         dead_ends: set[Hashable] = set()
         completion: Completion | None = None
         kinds: Mapping[int, int] = {}
+        is_patient = True
         counted = 0  # the questions to the completion before the last combination or dead end
         placed: list[Placed[_Solution]] = [Placed((), (), {}, frozenset())]  # for each depth, the groups before it
         untried, is_dead_end = [iter(options[0])], [True]
@@ -165,10 +178,11 @@ class Combinations(ABC, Generic[_Solution]):
                         counted = completion.questions
                 elif is_dead_end:
                     is_dead_end[-1] = False
-            if completion is None and len(dead_ends) >= PATIENCE:
+            if is_patient and len(dead_ends) >= PATIENCE:
+                is_patient = False
                 completion, kinds = self._completion(options), self._interchangeable(options)
                 for depth, each in enumerate(placed):
-                    if not completion.exists(each.providers):
+                    if completion and not completion.exists(each.providers):
                         del placed[depth:], untried[depth:], is_dead_end[depth:]
                         break
 
@@ -191,10 +205,10 @@ class Combinations(ABC, Generic[_Solution]):
             return None
         return Placed(solutions, (*placed.providers, providers), sums, taken)
 
-    def _completion(self, options: Sequence[Sequence[_Solution]]) -> Completion:
-        """Return what decides whether combinations of these options can be completed."""
+    def _completion(self, options: Sequence[Sequence[_Solution]]) -> Completion | None:
+        """Return what decides whether combinations of these options can be completed; None: nothing does."""
         providers = [[self._providers(solution) for solution in solutions] for solutions in options]
-        return Completion(
+        return self._matching(
             CompletionRules(
                 options=[
                     [provider for (provider,) in solutions] if all(len(each) == 1 for each in solutions) else []

@@ -204,15 +204,17 @@ class Completion:
 
     def _below_one(self, allowed: _Allowed, groups: Sequence[int], tops: Sequence[int]) -> Iterator[_Allowed]:
         """Yield restrictions with which the groups meet their same_subtree: one uses the topmost provider of all."""
+        decided = {allowed[group][0] for group in groups if len(allowed[group]) == 1}
         for top in tops:
-            below, restricted = self._below[top], list(allowed)
+            below = self._below[top]
+            if not decided <= below:
+                continue
+            restricted = list(allowed)
             for group in groups:
                 if allowed[group] is self._options[group]:
                     restricted[group] = self._options_below[group, top]
                 elif len(allowed[group]) > 1:
                     restricted[group] = [each for each in allowed[group] if each in below]
-                elif allowed[group][0] not in below:
-                    break
                 if not restricted[group]:
                     break
             else:

@@ -6,14 +6,15 @@ from typing import Any
 
 from sqlalchemy import Connection, FromClause
 
+from placebench.lab.reference.candidates.combinations import MatchingRule
 from placebench.lab.reference.candidates.dedup.relevance import Equivalence
 from placebench.lab.reference.candidates.dedup.selection import Selection
 from placebench.lab.reference.candidates.objects.combinations import CandidateCombinations
 from placebench.lab.reference.candidates.objects.groups import Solved
 from placebench.lab.reference.candidates.objects.model import Candidate, Model, ProviderInventory, Resource
-from placebench.lab.reference.candidates.objects.search import Forest, TreeReader
+from placebench.lab.reference.candidates.objects.search import Forest, Search, TreeReader
 from placebench.lab.reference.candidates.results import Body
-from placebench.lab.reference.domain.candidates_query import CandidateRequest
+from placebench.lab.reference.domain.candidates_query import CandidateRequest, RequestGroup
 from placebench.lab.reference.store.candidate_queries import ListBinding, RowReader, UsageTotals
 
 ResponseSource = Callable[[Callable[[], Body], Connection, Any, str], Body]
@@ -34,6 +35,8 @@ class Implementations:
     collection: Callable[[Iterable[int]], Collection[int]]
     usages: Callable[[Forest, Solved, Collection[int]], Mapping[tuple[int, int], ProviderInventory]]
     summaries: Callable[[Forest, Solved], None]
+    groups: Callable[[Search, RequestGroup], Solved]
+    completion: MatchingRule
     search: Callable[[CandidateCombinations], list[Candidate]]
     serialise: Callable[[Any], bytes]
     collector: Callable[[], None]

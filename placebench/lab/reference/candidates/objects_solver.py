@@ -9,7 +9,6 @@ from sqlalchemy import Connection
 
 from placebench.lab.reference.candidates.implementations import Implementations
 from placebench.lab.reference.candidates.objects.combinations import CandidateCombinations
-from placebench.lab.reference.candidates.objects.groups import solve
 from placebench.lab.reference.candidates.objects.model import Candidate, ProviderNode, ProviderSummary
 from placebench.lab.reference.candidates.objects.search import BrokenTreeError, Forest, NothingFitsError, Search
 from placebench.lab.reference.candidates.results import Body, hold
@@ -112,14 +111,15 @@ def _find_candidates(search: Search, implementations: Implementations) -> list[C
     class_ids = frozenset(contended.values())
     solved = []
     for group in search.request.groups:
-        found = solve(search, group)
+        found = implementations.groups(search, group)
         # Some variants read usages and summaries of the group's trees at this point.
         search.inventories.update(implementations.usages(search.forest, found, class_ids))
         implementations.summaries(search.forest, found)
         solved.append(found)
     if search.request.same_subtrees:
         search.forest.ensure_providers({root_id for each in solved for root_id in each.root_ids()})
-    return implementations.search(CandidateCombinations(search, [each.solutions for each in solved], contended))
+    solutions = [each.solutions for each in solved]
+    return implementations.search(CandidateCombinations(search, solutions, contended, implementations.completion))
 
 
 def _body(search: Search, candidates: Sequence[Candidate], serialise: _Serialise) -> Body:

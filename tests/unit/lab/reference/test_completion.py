@@ -44,7 +44,9 @@ class Host(Combinations[int]):
 
     def completion(self, options: Sequence[Sequence[int]]) -> Completion:
         """What decides whether combinations can be completed."""
-        return self._completion(options)
+        completion = self._completion(options)
+        assert completion
+        return completion
 
     def _extended(self, placed: Placed[int], solution: int) -> Placed[int] | None:
         self.tried += 1
@@ -125,6 +127,20 @@ def test_equal_amounts_are_decided_exactly(case: tuple[Host, list[list[int]]]) -
     found = brute_force(host, options)
 
     assert bool(found) == host.completion(options).exists([])
+
+
+@settings(max_examples=300, deadline=None)
+@given(hosts(amounts=2, subtrees=2), st.data())
+def test_what_was_asked_before_changes_no_response(case: tuple[Host, list[list[int]]], data: Any) -> None:
+    """One completion is asked about the beginnings of several combinations, and says what a new one says to each."""
+    host, options = case
+    if not all(options):
+        return
+    completion = host.completion(options)
+    for _ in range(6):
+        placed = [(data.draw(st.sampled_from(some)),) for some in options[: data.draw(st.integers(0, len(options)))]]
+
+        assert host.completion(options).exists(placed) == completion.exists(placed)
 
 
 def devices(groups: int, count: int, *, isolate: bool, numa: bool, units: int) -> tuple[Host, list[list[int]]]:

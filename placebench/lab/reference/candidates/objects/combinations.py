@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from placebench.lab.reference.candidates.combinations import Combinations, InventoryKey
+from placebench.lab.reference.candidates.combinations import Combinations, InventoryKey, MatchingRule
 from placebench.lab.reference.candidates.objects.groups import Solutions
 from placebench.lab.reference.candidates.objects.model import Candidate, Resource
 from placebench.lab.reference.candidates.objects.search import Search
@@ -14,9 +14,12 @@ from placebench.lab.reference.candidates.results import first_tree, in_order, li
 class CandidateCombinations(Combinations[Candidate]):
     """The solutions of all groups by anchor, and methods that combine them."""
 
-    def __init__(self, search: Search, solved: Sequence[Solutions], contended: Mapping[str, int]) -> None:
+    def __init__(
+        self, search: Search, solved: Sequence[Solutions], contended: Mapping[str, int], matching: MatchingRule
+    ) -> None:
         """contended: the ids of the classes that more than one group requests, by name."""
-        super().__init__(search.request, contended)
+        super().__init__(search.request, contended, matching=matching)
+        self._suffixes = [group.suffix for group in search.request.groups]
         self._solved = solved
         self._inventories = search.inventories
         self._amounts_of: dict[Candidate, list[tuple[InventoryKey, int]]] = {}
@@ -88,8 +91,8 @@ class CandidateCombinations(Combinations[Candidate]):
         """Return the combination as one candidate; amounts are summed in copies of the groups' objects."""
         resources: dict[InventoryKey, Resource] = {}
         mappings: dict[str, tuple[int, ...]] = {}
-        for solution in combination:
-            mappings.update(solution.mappings)
+        for suffix, solution in zip(self._suffixes, combination, strict=True):
+            (mappings[suffix],) = solution.mappings.values()
             for resource in solution.resources:
                 key = resource.provider_id, resource.class_id
                 if resource.class_id not in self._wanted:

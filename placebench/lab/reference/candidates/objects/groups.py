@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import TypeVar
 
@@ -121,7 +121,7 @@ class Solved:
     """A group's solutions by anchor, with its demands and the root ids by provider id."""
 
     solutions: Solutions
-    demands: Sequence[ClassDemand]
+    demands: Sequence[ClassDemand]  # none if they are those of an equal group before
     root_of: Mapping[int, int]
 
     def root_ids(self) -> list[int]:
@@ -136,7 +136,7 @@ class Solved:
         return list(roots)
 
 
-def solve(search: Search, group: RequestGroup) -> Solved:
+def solve_each(search: Search, group: RequestGroup) -> Solved:
     """Return the solutions of the group; 1 round trip per class, and up to 4 more.
 
     Raises BadRequest for unknown classes and traits, NothingFitsError if the group has no solution.
@@ -166,6 +166,17 @@ def solve(search: Search, group: RequestGroup) -> Solved:
     if not solutions:
         raise NothingFitsError
     return Solved(solutions, demands, search.root_of)
+
+
+def solve_distinct(search: Search, group: RequestGroup) -> Solved:
+    """Return the solutions of the first group that is equal but for its suffix; those of a new one as `solve_each`."""
+    key = group if group.spreads else replace(group, suffix="_")
+    found: Solved | None = search.solved.get(key)
+    if found is not None:
+        return found
+    made = solve_each(search, group)
+    search.solved[key] = replace(made, demands=())
+    return made
 
 
 _Placement = tuple[int, tuple[int, ...]]  # an anchor, and the provider of each class or the one provider of all classes

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from placebench.lab.reference.candidates.combinations import InventoryKey, capacity
 from placebench.lab.reference.candidates.objects.model import (
@@ -12,7 +13,7 @@ from placebench.lab.reference.candidates.objects.model import (
     ProviderSummary,
     Resource,
 )
-from placebench.lab.reference.domain.candidates_query import CandidateRequest
+from placebench.lab.reference.domain.candidates_query import CandidateRequest, RequestGroup
 from placebench.lab.reference.domain.problems import BadRequest
 from placebench.lab.reference.domain.settings import ServiceSettings
 from placebench.lab.reference.store.candidate_queries import (
@@ -165,6 +166,7 @@ class Search:
     allowed_roots: Collection[int] | None = None  # the roots that meet root_required; None: all
     root_of: dict[int, int] = field(default_factory=dict)  # root ids by provider id, for all providers in solutions
     inventories: dict[InventoryKey, ProviderInventory] = field(default_factory=dict)  # at least of contended classes
+    solved: dict[RequestGroup, Any] = field(default_factory=dict)  # what was found for groups, where it is kept
 
     def anchors(self, provider_id: int) -> Collection[int]:
         """Return the allowed roots of the trees that the provider can serve: its own, and others if it shares."""
