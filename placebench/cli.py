@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 from placebench import __version__
@@ -41,6 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     _escape_what_cannot_be_printed()
     given = list(sys.argv[1:] if argv is None else argv)
+    if not Path(__file__).exists():  # in an archive
+        from placebench.zipped import run_unpacked
+
+        try:
+            return run_unpacked(__file__, given)
+        except PlacebenchError as error:
+            return _fail(f"placebench: {_one_line(error)}", error.exit_code)
     words = _words(given)
     name = " ".join(("placebench", *words))
     from placebench.commands import output
@@ -141,6 +149,17 @@ class _FirstHelp(_Help, argparse.RawDescriptionHelpFormatter):
     """Keeps the line breaks in the list of exit codes."""
 
 
+class _PrintManPage(argparse.Action):
+    """Prints the man page of all commands and exits, like --version."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from placebench.commands.man_page import man_page
+        from placebench.commands.output import print_result
+
+        print_result(man_page(_build("", deep=True), __version__))
+        parser.exit()
+
+
 class _PrintCompletion(argparse.Action):
     """Prints the completion script for a shell and exits, like --version."""
 
@@ -181,6 +200,9 @@ def _build(words: str, *, deep: bool) -> argparse.ArgumentParser:
     )
     if not words:
         made.add_argument("--version", action="version", version=f"placebench {__version__}")
+        made.add_argument(
+            "--print-man-page", action=_PrintManPage, nargs=0, help="print the man page of all commands and exit"
+        )
         made.add_argument(
             "--print-completion",
             action=_PrintCompletion,
