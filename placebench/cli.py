@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NoReturn
 
 from placebench import __version__
@@ -42,13 +41,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     _escape_what_cannot_be_printed()
     given = list(sys.argv[1:] if argv is None else argv)
-    if not Path(__file__).exists():  # in an archive
-        from placebench.zipped import run_unpacked
-
-        try:
-            return run_unpacked(__file__, given)
-        except PlacebenchError as error:
-            return _fail(f"placebench: {_one_line(error)}", error.exit_code)
     words = _words(given)
     name = " ".join(("placebench", *words))
     from placebench.commands import output

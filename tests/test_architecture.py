@@ -44,7 +44,7 @@ PRODUCT = (
 )
 MAY_IMPORT = {
     "__init__": set(),
-    "__main__": {"cli"},
+    "__main__": {"cli", "paths", "errors"},
     "errors": set(),
     "units": set(),
     "limits": set(),

@@ -113,22 +113,23 @@ class Limits:
     """
 
     repeats: int = 5
-    batch_size: int = 50
     duplicates: int = 1
     redundant_rows: int = 100
-    multiplied_rows: int = 1_000
     bytes_per_row: int = 2_000
-    poll_s: float = 0.050
     cache_misses: int = 3
     pool_wait_s: float = 0.010
     scanned_rows: int = 10_000
-    kept_share: float = 0.1
-    skipped_rows: int = 1_000
     idle_s: float = 0.050
     estimate_error: float = 10.0
     estimated_rows: int = 100
     estimated_s: float = 0.001
     spilled_kb: int = 1
+    # From here on new ones are last: a call that gives limits by their places goes on to mean the same.
+    batch_size: int = 50
+    multiplied_rows: int = 1_000
+    poll_s: float = 0.050
+    kept_share: float = 0.1
+    skipped_rows: int = 1_000
     blocked_s: float = 0.050
 
     def __post_init__(self) -> None:
