@@ -46,6 +46,7 @@ from placebench.runtime.running_server import ServerSpec
 
 _WARM_UP_REQUESTS = 2
 _EXCEPTION = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)$", re.MULTILINE)
+_NO_TABLE = re.compile(r"no such table|relation \S+ does not exist|Table \S+ doesn't exist")
 _SHOWN_LETTERS = 300
 _HASH_SEED = 1
 _KEPT_RECORDINGS = 200
@@ -339,6 +340,8 @@ def failures_with_log(name: str, log: Path) -> Iterator[None]:
     except LoadError as error:
         raised = _EXCEPTION.search(log.read_text(errors="replace") if log.exists() else "")
         first = f"; the first exception in its log: {raised[1][:_SHOWN_LETTERS]}" if raised else ""
+        if raised and _NO_TABLE.search(raised[1]):
+            first += " (each variant has a copy of the database that setup = 'COMMAND' or template_db = 'URL' made)"
         raise type(error)(f"{name}: {error}{first}; its log: {log}") from error
 
 

@@ -27,8 +27,9 @@ from placebench.compare.what.data_setup import database_variables, fill_placehol
 from placebench.compare.what.source_checkout import Origin, checked_out, read_origin
 from placebench.compare.what.workload import ServiceApi
 from placebench.decoding import check
-from placebench.errors import MissingExtraError, PlacebenchError, UsageError, VariantError
+from placebench.errors import MissingExtraError, PlacebenchError, ProfilerError, UsageError, VariantError
 from placebench.paths import is_file
+from placebench.profiler.integrations.application import detect_application
 from placebench.registries import Registry
 from placebench.runtime.application_servers import STANDALONE, with_server
 from placebench.runtime.cache_server import find_cache_server
@@ -348,11 +349,33 @@ def _named_variant(name: str, tables: VariantTables, python: Path | None) -> Var
                 unknown.append(error)
     if tables.app is not None:
         return _table_variant(name, VariantTable(rev=name), tables, python)
+    if _is_revision(name, tables.folder):
+        raise VariantError(
+            f"{name!r} is a git revision, and pyproject.toml does not describe the application: expected "
+            f"[tool.placebench.app] with app = {_application_name(tables.folder)!r}"
+        ) from unknown[0]
     own = (
         "a table [tool.placebench.variants.NAME] in pyproject.toml, or [variants.NAME] in --plan FILE; or a git "
         "revision, where a table [tool.placebench.app] or [app] there has your app = 'module:callable'"
     )
     raise VariantError(f"{unknown[0]}, {own}") from unknown[0]
+
+
+def _is_revision(name: str, folder: Path) -> bool:
+    try:
+        return read_origin(folder=folder, revision=name, packages=()) is not None
+    except PlacebenchError:
+        return False
+
+
+def _application_name(folder: Path) -> str:
+    """Return the application that the folder seems to have, or an example."""
+    try:
+        path, _, attribute = detect_application(folder).name.partition(":")
+    except ProfilerError:
+        return "module:callable"
+    module = Path(path).relative_to(folder).with_suffix("") if path.endswith(".py") else Path(path)
+    return f"{'.'.join(part for part in module.parts if part != 'src')}:{attribute}"
 
 
 def _application(name: str, table: VariantTable, folder: Path) -> Variant:

@@ -431,6 +431,26 @@ def test_an_application_that_raises_in_every_request_has_started(
     )
 
 
+@pytest.mark.parametrize(
+    "exception",
+    [
+        "sqlite3.OperationalError: no such table: blog_post",
+        'psycopg.errors.UndefinedTable: relation "orders" does not exist',
+        "pymysql.err.ProgrammingError: (1146, \"Table 'shop.orders' doesn't exist\")",
+    ],
+)
+def test_a_missing_table_says_where_tables_come_from(exception: str, tmp_path: Path) -> None:
+    """The line names both keys."""
+    log = tmp_path / "server.log"
+    log.write_text(f'Traceback (most recent call last):\n  File "views.py", line 1\n{exception}\n')
+
+    with pytest.raises(LoadError) as caught, failures_with_log("v1", log):
+        raise LoadError("2 of 2 requests failed")
+
+    made = "each variant has a copy of the database that setup = 'COMMAND' or template_db = 'URL' made"
+    assert f"{exception} ({made}); its log: " in str(caught.value)
+
+
 def test_an_application_that_never_gets_ready_is_one_line(of_shop: Callable[..., ServerSpec], tmp_path: Path) -> None:
     """It names the path, the time, and the two settings."""
     (tmp_path / "raising.py").write_text(RAISING)

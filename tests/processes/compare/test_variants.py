@@ -77,7 +77,7 @@ def test_placement_is_served_from_its_environment(tmp_path: Path) -> None:
         ([], PlacebenchError, "no variants were named: a comparison needs two, the base first"),
         (["naive"], PlacebenchError, "one variant was named: a comparison needs two, the base first"),
         (["naive", "fast"], VariantError, r"no variant 'fast': .*; or noop, placement, a table \[tool.placebench"),
-        (["naive", "main"], VariantError, r"or a git revision, where a table \[tool.placebench.app\]"),
+        (["naive", "no-branch"], VariantError, r"or a git revision, where a table \[tool.placebench.app\]"),
         (["naive", "placement"], PlacebenchError, "name it with --placement-python PATH"),
         (["naive", "gone"], PlacebenchError, "no Python at .*nowhere"),
         (["naive", "half"], PlacebenchError, "the variant half has rev and no application"),
@@ -94,6 +94,38 @@ def test_what_cannot_be_compared(names: list[str], error: type[Exception], messa
     }
     with pytest.raises(error, match=message):
         read_variants(names, VariantTables(tables))
+
+
+@pytest.mark.parametrize(
+    ("files", "application"),
+    [
+        ({}, "module:callable"),
+        ({"main.py": "app = Flask(__name__)"}, "main:app"),
+        ({"src/shop/__init__.py": "", "src/shop/main.py": "app = FastAPI()"}, "shop.main:app"),
+        (
+            {"manage.py": 'setdefault("DJANGO_SETTINGS_MODULE", "site1.settings")', "site1/wsgi.py": ""},
+            "site1.wsgi:application",
+        ),
+    ],
+)
+def test_a_revision_of_an_application_that_nobody_described(
+    files: dict[str, str], application: str, tmp_path: Path
+) -> None:
+    """The line has the table to add, with the application that the folder seems to have."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q", "-b", "main"], ["commit", "-q", "--allow-empty", "-m", "one"]):
+        subprocess.run([*git, *words], check=True)
+
+    with pytest.raises(VariantError) as refused:
+        read_variants(["main", "HEAD"], VariantTables({}, folder=tmp_path))
+
+    assert str(refused.value) == (
+        "'main' is a git revision, and pyproject.toml does not describe the application: expected "
+        f"[tool.placebench.app] with app = '{application}'"
+    )
 
 
 def test_an_environment_without_uwsgi(tmp_path: Path) -> None:
