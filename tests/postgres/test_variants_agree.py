@@ -52,6 +52,8 @@ QUERIES = (
 )
 
 
+BY_NAIVE: dict[str, list[dict[str, Any]]] = {}
+"""Its documents on each database, where the cloud is the same in every test."""
 PROVIDERS = {"cn1", "n1a", "g1a", "n1b", "g1b", "cn2", "n2", "g2", "cn3", "ss"}
 
 
@@ -95,15 +97,17 @@ def repr_of_request(request: dict[str, Any]) -> str:
     return repr((allocations, sorted(request["mappings"].items())))
 
 
-@pytest.mark.parametrize("cloud", ["on_postgresql", "on_sqlite", *ALGORITHMS], indirect=True)
+@pytest.mark.parametrize("cloud", ["on_postgresql", "on_sqlite"], indirect=True)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_variant_answers_as_naive_does(mixed: Any, name: str) -> None:
     """Fifteen requests on a cloud that has something of everything; all but the last two have candidates."""
     if variant(name).postgresql_only and mixed.dialect != "postgresql":
         pytest.skip(f"{name} is for PostgreSQL only")
     documents = [in_one_order(mixed.document(query, name)) for query in QUERIES]
+    if mixed.dialect not in BY_NAIVE:
+        BY_NAIVE[mixed.dialect] = [in_one_order(mixed.document(query, "naive")) for query in QUERIES]
 
-    assert [in_one_order(mixed.document(query, "naive")) for query in QUERIES] == documents
+    assert BY_NAIVE[mixed.dialect] == documents
     assert [bool(document["allocation_requests"]) for document in documents] == [True] * 13 + [False] * 2
 
 
