@@ -40,6 +40,7 @@ class AnchorCandidates:
         found = iter(AnchorCombinations(anchor, assessor)) if anchor.ruling.allowed else iter(())
         self._to_come = (maker.make(anchor, combination) for combination in found)
         self._templates: list[CandidateTemplate] = []
+        self._first = Memo[int, TemplateBatch](lambda count: TemplateBatch.of(self._templates[:count]))
         self._batch: TemplateBatch | None = None
 
     def __iter__(self) -> Iterator[CandidateTemplate]:
@@ -54,6 +55,12 @@ class AnchorCandidates:
         if self._batch is None:
             self._batch = TemplateBatch.of(self)
         return self._batch
+
+    def first(self, count: int) -> TemplateBatch:
+        """Return the first candidates, *count* or fewer; the same batch for all trees that get as many."""
+        while len(self._templates) < count and self._find():
+            pass
+        return self._first[min(count, len(self._templates))]
 
     def is_empty(self) -> bool:
         """Return whether there is no candidate."""

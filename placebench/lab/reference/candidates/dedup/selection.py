@@ -3,7 +3,7 @@
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from placebench.lab.reference.candidates.dedup.equivalence import AnchorCandidates, EquivalenceClass
 from placebench.lab.reference.candidates.dedup.pieces import TreeTexts, fill_pieces, join_pieces
@@ -34,6 +34,16 @@ class Selected:
         self.count += len(batch.templates) * len(trees)
         if batch.gives:
             self.summaries.setdefault(layout, []).extend(trees)
+
+
+class _Taken(NamedTuple):
+    """Trees of a class that get the same candidates."""
+
+    batch: TemplateBatch
+    own: EquivalenceClass
+    trees: list[TreeTexts]
+    further: Iterator[CandidateTemplate] | None
+    """The other candidates of the only tree; None: those after as many of the class as there are in the batch."""
 
 
 class Selection:
@@ -89,26 +99,42 @@ class Selection:
         """
         left = enough - selected.count
         share = share_per_tree(left, self._settings)
-        trees_of = (
-            (candidates, layout, tree)
-            for candidates, layout, trees in classes
-            for tree in (() if candidates.is_empty() else trees)
-            if tree[0] not in searched
-        )
-        found = []
-        for candidates, layout, tree in trees_of:
-            fresh = self._fresh(candidates, tree)
-            some = list(islice(fresh, min(share, left)))
-            found.append((some, fresh, layout, tree))
-            left -= len(some)
+        found: list[_Taken] = []
+        for own in classes:
+            for taken in () if own.candidates.is_empty() else self._take(own, share, left, searched):
+                found.append(taken)
+                left -= len(taken.batch.templates) * len(taken.trees)
             if not left:
                 break
-        for some, fresh, layout, tree in found:
-            if left:
+        for batch, own, trees, further in found:
+            if not left:
+                selected.add(batch, own.layout, trees)
+                continue
+            for tree in trees:
+                fresh = further or islice(self._fresh(own.candidates, tree), len(batch.templates), None)
                 more = list(islice(fresh, left))
-                some += more
                 left -= len(more)
-            selected.add(TemplateBatch.of(some), layout, [tree])
+                selected.add(TemplateBatch.of([*batch.templates, *more]) if more else batch, own.layout, [tree])
+
+    def _take(self, own: EquivalenceClass, share: int, left: int, searched: Container[str]) -> Iterator["_Taken"]:
+        """Yield up to *share* candidates of each tree of the class, until there are *left* of them in total.
+
+        Trees get the same batch if no other anchor may have its candidates.
+        """
+        candidates = own.candidates
+        trees = (tree for tree in own.trees if tree[0] not in searched)
+        while left and (tree := next(trees, None)) is not None:
+            batch = candidates.first(min(share, left))
+            if batch.shared:
+                fresh = self._fresh(candidates, tree)
+                batch = TemplateBatch.of(islice(fresh, min(share, left)))
+                yield _Taken(batch, own, [tree], fresh)
+                left -= len(batch.templates)
+                continue
+            count = len(batch.templates)
+            equal = [tree, *islice(trees, left // count - 1)]
+            yield _Taken(batch, own, equal, None)
+            left -= count * len(equal)
 
     def _select_some(self, selected: Selected, classes: Iterable[EquivalenceClass]) -> None:
         """Select the first candidates in the order of the strategy, or random ones if `settings.randomize` is set."""
