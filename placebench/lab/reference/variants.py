@@ -76,8 +76,8 @@ REVISIONS = tuple(sorted({made.revision for each in CATALOGUE for made in each.i
 ALGORITHMS: tuple[str, ...] = ("dedup", "cached")
 WHY: Mapping[str, str] = {
     "dedup": "Another algorithm: identical provider trees are solved once and written for all of them, PostgreSQL "
-    "sends a row a distinct inventory or trait, not one a provider, and what was read is kept until a transaction that "
-    "wrote anything has ended.",
+    "sends a row a distinct inventory or trait, not one a provider, and what was read is kept: after a write only the "
+    "trees that changed are read again.",
     "cached": "The same on an in-memory index that is kept between requests, and validated before each response. While "
     "nothing is written, the same request gets the same body again, as in a load run: another one costs more.",
 }

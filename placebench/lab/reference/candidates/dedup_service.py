@@ -2,9 +2,9 @@
 
 The main function is `find_candidates_by_dedup`.
 
-A process keeps the rows that it has read until a transaction that wrote anything ends, and keeps decoded trees until it
-reads other rows (`KeptTrees`). PostgreSQL's snapshot says whether such a transaction has ended, so rows are never
-stale, no matter who writes to the database.
+A process keeps the trees that it has read, and the index that they were decoded into (`KeptTrees`). PostgreSQL's
+snapshot says whether a transaction that wrote anything has ended since. If so, the trees that changed are read again
+(`TreeVersion`). So no response is stale, no matter who writes to the database.
 
 This module decides which trees are read. All trees are read at once if any may have a candidate; a growing number at a
 time if the search ends at a limit; and part by part if there are too many to hold, twice, since the document has
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from threading import Lock
 from time import monotonic
-from typing import Final, NamedTuple
+from typing import Final
 
 from sqlalchemy import Connection
 
@@ -44,6 +44,7 @@ from placebench.lab.reference.candidates.dedup.statements import (
     read_state,
 )
 from placebench.lab.reference.candidates.dedup.tree_index import Names, TreeIndex
+from placebench.lab.reference.candidates.dedup.versions import ShownVersion, TreeVersion
 from placebench.lab.reference.candidates.implementations import Implementations
 from placebench.lab.reference.candidates.memo import PerPool
 from placebench.lab.reference.candidates.results import Body, first_tree
@@ -55,15 +56,16 @@ MAX_HELD_IDS: Final = 200_000  # the largest provider id up to which all trees a
 _GROWTH: Final = 8  # each time that trees are read, there are this many times more than before
 MAX_INDEXED_PROVIDERS: Final = 150_000  # up to this number, rows and index are kept between requests
 _PROVIDERS_OF_A_FEW_READ: Final = 1_000  # reading all rows of this many providers costs as much as reading a few trees
+_PROVIDERS_COMPARED: Final = 10_000  # up to this number, finding what changed costs no more than reading a few trees
 
 
 def find_candidates_by_dedup(
     connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
 ) -> Body:
-    """Return the JSON body; 5 to 10 round trips, and 5 more for each further part of the trees.
+    """Return the JSON body; 5 to 11 round trips, and 5 more for each further part of the trees.
 
     If nothing was written since a request that read all trees, there is 1 round trip, and up to 3 more for names that
-    no provider has.
+    no provider has; after a write there are 1 more, and 4 or 5 to read the trees that changed.
 
     Raises BadRequest for unknown names, unless the response is known to be empty before they are checked.
     """
@@ -95,29 +97,26 @@ class _Reader:
 
     def read_all(self) -> Body:
         """Return the body from all trees, read at once."""
-        rows = self._kept_rows() or self._read_rows()
-        return self._kept.respond(
-            rows, self._names(rows), lambda trees: solve(trees.index, self._request, self._settings, self._equivalence)
-        )
+        version = self._version() or self._read_version()
+        return self._respond(version, lambda index: solve(index, self._request, self._settings, self._equivalence))
 
     def read_few(self, selection: Selection) -> Body:
         """Return the body from the first trees that have enough candidates, and all trees with a sharing provider."""
         count = min(selection.first_count, MAX_HELD_IDS)
         start = int(first_tree(self._request, self._settings) * self.state.largest_id)
         assessor = Assessor(self._request, self._equivalence)
-        rows = self._kept_rows()
-        if rows is None and self._kept.is_worth_all(self.state):
-            rows = self._read_rows()
-        if rows is not None:
-            names = self._names(rows)
-            if not has_all_names(names, self._request):
+        is_worth_all = self._kept.is_worth_all(self.state)
+        version: TreeVersion | TreeRows | None = self._version(
+            may_follow=is_worth_all or self.state.largest_id <= _PROVIDERS_COMPARED
+        )
+        if version is None and is_worth_all:
+            version = self._read_version()
+        if isinstance(version, TreeVersion):
+            if not has_all_names(self._names(version), self._request):
                 return self.read_all()
-            return self._kept.respond(
-                rows,
-                names,
-                lambda trees: solve_some(
-                    trees.index, selection, assessor, some_at_a_time(trees.index, start, count, _GROWTH)
-                ),
+            return self._respond(
+                version,
+                lambda index: solve_some(index, selection, assessor, some_at_a_time(index, start, count, _GROWTH)),
             )
         index = TreeIndex()
         read = self._read_some_at_a_time(index, start, count)
@@ -127,20 +126,34 @@ class _Reader:
             return self.read_all()
         return solve_some(index, selection, assessor, chain([first], read))
 
-    def _kept_rows(self) -> TreeRows | None:
-        return self._kept.rows_of(self._connection, self.state, aggregates=self._aggregates)
+    def _version(self, *, may_follow: bool = True) -> TreeVersion | None:
+        return self._kept.version_of(self._connection, self.state, aggregates=self._aggregates, may_follow=may_follow)
 
-    def _read_rows(self) -> TreeRows:
+    def _read_version(self) -> TreeVersion | TreeRows:
+        """Read all trees; return their rows alone if they cannot be kept."""
         aggregates = self._aggregates or self._kept.has_aggregates  # a request with aggregates is followed by others
         read_at_s = monotonic()
         rows = read_rows(self._connection, aggregates=aggregates, summed=self._summed)
-        self._kept.keep(rows, self.state, aggregates=aggregates, read_at_s=read_at_s)
-        return rows
+        if self.state.seen is None or rows.provider_count > MAX_INDEXED_PROVIDERS:
+            return rows
+        version = TreeVersion.of(self._connection, rows, self.state.seen, summed=self._summed, read_at_s=read_at_s)
+        self._kept.keep(version)
+        return version
 
-    def _names(self, rows: TreeRows) -> Names:
-        names = names_in(rows)
+    def _names(self, trees: TreeVersion | TreeRows) -> Names:
+        names = Names()
+        names.update(trees.names if isinstance(trees, TreeVersion) else names_in(trees))
         fetch_names(self._connection, names, self._request)
         return names
+
+    def _respond(self, trees: TreeVersion | TreeRows, write: Callable[[TreeIndex], Body]) -> Body:
+        names = self._names(trees)
+        if isinstance(trees, TreeVersion):
+            return self._kept.respond(trees, names, write)
+        index = TreeIndex()
+        DecodedTrees(trees, index)
+        index.names = names
+        return write(index)
 
     def _read_some_at_a_time(self, index: TreeIndex, start: int, count: int) -> Iterator[Sequence[int]]:
         """Read trees into the index, more each time, and yield the ids of their roots, as `some_at_a_time` does.
@@ -182,42 +195,42 @@ class _Reader:
         return write_document(parts(lambda selected, _: write_requests(selected)), parts(write_summaries))
 
 
-class _KeptRows(NamedTuple):
-    """Rows of all trees, and the state of the database in which they were read."""
-
-    rows: TreeRows
-    seen: str  # `ProvidersState.seen`
-    aggregates: bool  # whether aggregates were read
-    read_at_s: float
-
-
 class KeptTrees:
-    """Rows and decoded trees that all threads of a process share; a request holds the lock only while it computes."""
+    """A version of all trees that all threads of a process share; a request holds the lock only while it computes."""
 
     def __init__(self) -> None:
-        """Start without rows and trees."""
+        """Start without trees."""
         self._lock = Lock()
-        self._decoded: DecodedTrees | None = None
-        self._kept: _KeptRows | None = None
+        self._shown: ShownVersion | None = None
+        self._kept: TreeVersion | None = None
         self._few_reads: tuple[str | None, int] = None, 0  # a state, and how many reads of a few trees it has had
 
     @property
     def has_aggregates(self) -> bool:
-        """Whether rows with aggregates are kept."""
-        return self._kept is not None and self._kept.aggregates
+        """Whether a version with memberships in aggregates is kept."""
+        return self._kept is not None and self._kept.has_aggregates
 
-    def rows_of(self, connection: Connection, state: ProvidersState, *, aggregates: bool) -> TreeRows | None:
-        """Return the kept rows if the connection would read equal ones, else None.
+    def version_of(
+        self, connection: Connection, state: ProvidersState, *, aggregates: bool, may_follow: bool
+    ) -> TreeVersion | None:
+        """Return the version that the connection sees, made from the kept one; None if all trees must be read.
 
-        The result is also None if *aggregates* are needed but not kept, and for a connection that is newer than the
-        rows: PostgreSQL may have crashed in between, and with synchronous_commit=off, transactions that were visible
-        may then be lost, and their ids used again.
+        Args:
+            connection: The connection of the request.
+            state: The state that it sees.
+            aggregates: Whether memberships in aggregates are needed.
+            may_follow: Whether changes since the kept version are read.
         """
         connected_at_s = connection.info.setdefault(_CONNECTED_AT, monotonic())
         kept = self._kept
-        if kept is None or kept.seen != state.seen or kept.aggregates < aggregates or kept.read_at_s < connected_at_s:
+        if kept is None or kept.has_aggregates < aggregates or not kept.precedes(connected_at_s, state):
             return None
-        return kept.rows
+        if kept.seen == state.seen:
+            return kept
+        if not may_follow:
+            return None
+        self._kept = kept.follow(connection, state)
+        return self._kept
 
     def is_worth_all(self, state: ProvidersState) -> bool:
         """Count a request with a limit; return whether those in this state have cost as much as reading all rows."""
@@ -227,30 +240,24 @@ class KeptTrees:
         is_kept = state.seen is not None and state.largest_id <= MAX_INDEXED_PROVIDERS
         return is_kept and count > 1 + state.largest_id // _PROVIDERS_OF_A_FEW_READ
 
-    def keep(self, rows: TreeRows, state: ProvidersState, *, aggregates: bool, read_at_s: float) -> None:
-        """Keep rows that were read in this state, unless there are more than `MAX_INDEXED_PROVIDERS` providers."""
-        self._kept = None
-        if state.seen is not None and rows.provider_count <= MAX_INDEXED_PROVIDERS:
-            self._kept = _KeptRows(rows, state.seen, aggregates, read_at_s)
+    def keep(self, version: TreeVersion) -> None:
+        """Keep a version that was read as a whole."""
+        self._kept = version
 
-    def respond(self, rows: TreeRows, names: Names, write: Callable[[DecodedTrees], Body]) -> Body:
-        """Return the JSON body that *write* makes from the trees of these rows; decode only rows that are new."""
+    def respond(self, version: TreeVersion, names: Names, write: Callable[[TreeIndex], Body]) -> Body:
+        """Return the JSON body that *write* makes from the trees of the version; decode only trees that are new."""
         with self._lock:
-            before, self._decoded = self._decoded, None
-            if before is None or not rows.differ_in_usages_only(before.rows):
-                decoded = DecodedTrees(rows, TreeIndex())
+            shown, self._shown = self._shown, None
+            if shown is not None and shown.can_show(version):
+                shown.show(version)
             else:
-                decoded = before
-                if rows.usages != before.rows.usages:
-                    before.use(rows)
-            decoded.index.names = names
-            if decoded.index.provider_count <= MAX_INDEXED_PROVIDERS:
-                self._decoded = decoded
-            body = write(decoded)
-            if not isinstance(body, bytes):
-                self._decoded = None  # the body reads from the decoded trees while it is sent
+                shown = ShownVersion(version)
+            shown.index.names = names
+            body = write(shown.index)
+            if isinstance(body, bytes):  # else the body reads from the index while it is sent
+                self._shown = shown
             return body
 
 
-_KEPT_TREES: Final = PerPool[KeptTrees]()
 _CONNECTED_AT: Final = "placebench: used since"  # a key of `Connection.info`, which lasts as long as the connection
+_KEPT_TREES: Final = PerPool[KeptTrees]()

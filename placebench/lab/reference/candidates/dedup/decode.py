@@ -5,12 +5,12 @@ by that of the longer list. Equal numbers mean equal contents, and only distinct
 of which few are equal, are kept separately, in a column per class.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, compress, count, pairwise, repeat
-from operator import itemgetter, ne, sub
+from operator import attrgetter, itemgetter, ne, sub
 from struct import unpack
 from typing import Final, NamedTuple
 
@@ -29,13 +29,19 @@ from placebench.lab.reference.candidates.memo import Memo
 from placebench.lab.reference.candidates.results import by_orjson
 
 _CLASS_ID: Final = itemgetter(0)
+_ROOT_ID: Final = attrgetter("root_id")
 
 
 class DecodedTrees:
     """Trees that were decoded into an index, and can be updated if only amounts in use change."""
 
-    def __init__(self, rows: TreeRows, index: TreeIndex) -> None:
+    def __init__(self, rows: TreeRows, index: TreeIndex, only: Collection[int] | None = None) -> None:
         """Put the trees into the index. Providers below a provider without a root are skipped.
+
+        Args:
+            rows: The rows of the trees.
+            index: The index that gets them.
+            only: The roots of the trees to put into the index; None: all.
 
         Raises:
             DatabaseError: A uuid cannot be written into JSON as it is.
@@ -51,7 +57,7 @@ class DecodedTrees:
         contents, memberships = _Contents(ids, distances), _Contents()
         self._class_names = _add_inventories(contents, rows.inventories)
         _add_traits(contents, rows.traits)
-        for uuid, members in rows.aggregates:
+        for uuid, members in rows.aggregates or ():
             memberships.add(uuid, decode_ids(members))
         self.rows = rows
         self.index = index
@@ -60,7 +66,8 @@ class DecodedTrees:
         self._none = (0,) * len(ids)
         self._used = self._columns(rows.usages)
         self._trees: list[_Tree] = []
-        self._put(self._decode(contents, memberships, quoted))
+        trees = self._decode(contents, memberships, quoted)
+        self._put(trees if only is None else (tree for tree in trees if tree.root_id in only))
 
     @property
     def root_ids(self) -> Iterator[int]:
@@ -76,13 +83,19 @@ class DecodedTrees:
             places.update(compress(count(), changed))
         self._put(self._trees[number] for number in {bisect_right(self._roots, place) - 1 for place in places})
 
+    def put_again(self, root_ids: Iterable[int]) -> None:
+        """Put the trees with these roots, which the index no longer has, into it; other roots are left out."""
+        trees = self._trees
+        places = ((root_id, bisect_left(trees, root_id, key=_ROOT_ID)) for root_id in root_ids)
+        self._put(trees[place] for root_id, place in places if place < len(trees) and trees[place].root_id == root_id)
+
     def _columns(self, usages: Iterable[Row]) -> dict[str, tuple[int, ...]]:
         """Return, by class name, a column with the amount in use at each provider."""
         return {
             self._class_names[class_id]: _column(
                 dict(zip(decode_ids(holders), unpack(f">{len(amounts) // 8}q", amounts), strict=True)), self._ids
             )
-            for class_id, holders, amounts in usages
+            for class_id, holders, amounts, _ in usages
             if class_id in self._class_names
         }
 
@@ -110,7 +123,7 @@ class DecodedTrees:
             key = content, used, aggregates
             tree_class = classes.get(key)
             if tree_class is None:
-                tree_class = classes[key] = content.tree_class(used, aggregates)
+                tree_class = classes[key] = content.in_index(index).tree_class(used, aggregates)
             index.remove(root_id)
             index.put(root_id, tree_class, uuids)
 
@@ -281,6 +294,11 @@ class _Content:
             [(place, each.class_name) for place, each in layout.inventories],
             "\n".join(texts),
         )
+
+    def in_index(self, index: TreeIndex) -> "_Content":
+        """Return the content with the layout that the index has by now, if trees that were put later brought it."""
+        layout = index.intern_tree(self.layout.providers, self.layout.parents)
+        return self if layout is self.layout or not layout.classes else replace(self, layout=layout)
 
     def tree_class(self, used: tuple[int, ...], aggregates: tuple[frozenset[str], ...]) -> TreeClass:
         """Return the class of trees with these amounts in use of each inventory, and these aggregates."""

@@ -57,7 +57,7 @@ def read_rows(
         providers,
         inventories,
         traits,
-        statements.read_aggregates(connection, having) if aggregates else [],
+        statements.read_aggregates(connection, having) if aggregates else None,
         statements.read_usages(connection, having, summed=summed),
     )
 
