@@ -69,6 +69,7 @@ def test_a_response_in_parts_is_the_same(nested: Engine, monkeypatch: pytest.Mon
         in_one_tree = f"resources=DISK_GB:10&in_tree={last}"
         one = document(connection, in_one_tree)
         monkeypatch.setattr(service, "MAX_HELD_IDS", 50)
+        monkeypatch.setattr(service, "MAX_INDEXED_PROVIDERS", 279)
 
         assert document(connection, REFERENCE_QUERY) == whole
         assert document(connection, in_one_tree) == one

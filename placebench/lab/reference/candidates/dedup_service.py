@@ -52,9 +52,9 @@ from placebench.lab.reference.domain.candidates_query import CandidateRequest
 from placebench.lab.reference.domain.settings import DEFAULTS, ServiceSettings
 from placebench.lab.reference.store.queries import read_trigger_totals
 
-MAX_HELD_IDS: Final = 200_000  # the largest provider id up to which all trees are read at once, not part by part
+MAX_HELD_IDS: Final = 200_000  # as many ids are read at once if trees are read part by part
 _GROWTH: Final = 8  # each time that trees are read, there are this many times more than before
-MAX_INDEXED_PROVIDERS: Final = 150_000  # up to this number, rows and index are kept between requests
+MAX_INDEXED_PROVIDERS: Final = 1_500_000  # up to this id all trees are read at once, and kept between requests
 _PROVIDERS_OF_A_FEW_READ: Final = 1_000  # reading all rows of this many providers costs as much as reading a few trees
 _PROVIDERS_COMPARED: Final = 10_000  # up to this number, finding what changed costs no more than reading a few trees
 
@@ -73,7 +73,7 @@ def find_candidates_by_dedup(
     selection = Selection(request, settings)
     if implementations.reach(selection):
         return reader.read_few(selection)
-    if reader.state.largest_id > MAX_HELD_IDS and selection.left is None and not settings.randomize:
+    if reader.state.largest_id > MAX_INDEXED_PROVIDERS and selection.left is None and not settings.randomize:
         return reader.read_in_parts()
     return reader.read_all()
 
@@ -248,15 +248,13 @@ class KeptTrees:
         """Return the JSON body that *write* makes from the trees of the version; decode only trees that are new."""
         with self._lock:
             shown, self._shown = self._shown, None
-            if shown is not None and shown.can_show(version):
-                shown.show(version)
-            else:
+            if shown is None or not shown.can_show(version):
                 shown = ShownVersion(version)
+            shown.show(version)
             shown.index.names = names
             body = write(shown.index)
-            if isinstance(body, bytes):  # else the body reads from the index while it is sent
-                self._shown = shown
-            return body
+            self._shown = shown
+            return body if isinstance(body, bytes) else shown.lend(body)
 
 
 _CONNECTED_AT: Final = "placebench: used since"  # a key of `Connection.info`, which lasts as long as the connection

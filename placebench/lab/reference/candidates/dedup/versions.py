@@ -9,11 +9,12 @@ writer, whether or not it raises generations.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from time import monotonic
 from typing import Final
+from weakref import WeakSet
 
 from sqlalchemy import Connection
 
@@ -215,11 +216,18 @@ class ShownVersion:
         self._base = version.base
         self._decoded = DecodedTrees(version.base.rows, self.index)
         self._read_again: Mapping[int, TreesReadTogether] = {}
+        self._lent: WeakSet[Iterator[bytes]] = WeakSet()  # bodies that read from the index while they are sent
         self.show(version)
 
     def can_show(self, version: TreeVersion) -> bool:
-        """Return whether the base differs from the present one in amounts in use at most."""
-        return version.base is self._base or version.base.rows.differ_in_usages_only(self._base.rows)
+        """Return whether the index shows the version, or can be changed to: it is not in use and has an equal base.
+
+        Bases are equal if they differ in amounts in use at most.
+        """
+        if version.base is self._base and version.read_again is self._read_again:
+            return True
+        is_equal = version.base is self._base or version.base.rows.differ_in_usages_only(self._base.rows)
+        return is_equal and not self._lent
 
     def show(self, version: TreeVersion) -> None:
         """Replace the trees that differ in this version, which the index must be able to show."""
@@ -228,6 +236,12 @@ class ShownVersion:
             self._decoded.use(version.base.rows)
             self._base = version.base
         self._replace_trees(version.read_again)
+
+    def lend(self, body: Iterator[bytes]) -> Iterator[bytes]:
+        """Return the parts of the body; while they are referenced, the index from which they read is not changed."""
+        parts = (part for part in body)
+        self._lent.add(parts)
+        return parts
 
     def _replace_trees(self, read_again: Mapping[int, TreesReadTogether]) -> None:
         before, self._read_again = self._read_again, read_again
