@@ -2,9 +2,12 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, count, cycle, repeat
+from random import Random
+from uuid import UUID
 
 from sqlalchemy import create_engine, text
 
@@ -62,18 +65,23 @@ class Data:
     """The same request each time; else each one asks for another amount of disk, which all trees have."""
     mix: bool = False
     """The mix of record instead of requests for candidates alone."""
+    ordinary: bool = False
+    """Requests for candidates at random, each another one, a claim after ten and now and then another inventory."""
+    utilization: float | None = None
 
     def seeded(self, trees: int) -> Topology:
         """The topology at its size."""
-        return find_topology(self.topology, trees=trees * self.times, seed=1)
+        return find_topology(self.topology, trees=trees * self.times, seed=1, utilization=self.utilization)
 
     @property
     def cycle(self) -> int:
-        """A block has so many requests, or a multiple: it leaves the data as it was."""
-        return 20 if self.mix else 1
+        """A block has so many requests, or a multiple; except if they are ordinary, it leaves the data as it was."""
+        return 20 if self.mix else 22 if self.ordinary else 1
 
-    def requests(self, topology: Topology) -> Iterator[Call]:
-        """One request after the other, without end."""
+    def requests(self, topology: Topology, seed: int) -> Iterator[Call]:
+        """One request after the other, without end; the seed matters where they are at random."""
+        if self.ordinary:
+            return _ordinary(topology, Random(seed))
         request = topology.request + self.limit
         if self.again:
             return repeat(Call(request))
@@ -100,6 +108,54 @@ def _mix(topology: Topology, candidates: Iterator[Call]) -> Iterator[Call]:
             yield write
 
 
+def _ordinary(topology: Topology, chance: Random) -> Iterator[Call]:
+    """Of eleven requests ten for candidates and a claim of some disk; one in a hundred changes an inventory first."""
+    make = _nested_query if "FPGA" in topology.resource_classes else _flat_query
+    generations = Counter[str]()
+    while True:
+        for _ in range(10):
+            root = topology.uuids(chance.randrange(topology.trees))[0]
+            if chance.random() < 0.01:
+                inventory = {"total": 20_000 + chance.randrange(400), "min_unit": 5, "max_unit": 8192}
+                stock = {"resource_provider_generation": generations[root], **inventory}
+                path = f"/resource_providers/{root}/inventories/DISK_GB"
+                yield Call(path, "PUT", json.dumps(stock).encode())
+                generations[root] += 1
+            limit = chance.choice(("", "", "&limit=10", "&limit=100", "&limit=1000"))
+            in_tree = f"&in_tree={root}" if chance.random() < 0.1 else ""
+            yield Call(f"/allocation_candidates?{make(topology, chance)}{in_tree}{limit}")
+        consumer, root = (
+            UUID(int=chance.getrandbits(128), version=4),
+            topology.uuids(chance.randrange(topology.trees))[0],
+        )
+        takes = {root: {"resources": {"DISK_GB": chance.randrange(5, 9)}}}
+        who = {"project_id": OWNER, "user_id": OWNER, "consumer_type": CONSUMER_TYPE, "consumer_generation": None}
+        yield Call(f"/allocations/{consumer}", "PUT", json.dumps({"allocations": takes, **who}).encode())
+        generations[root] += 1
+
+
+def _nested_query(_: Topology, chance: Random) -> str:
+    """Disk, most often with processors and a device below one NUMA node, some of these with traits."""
+    query = f"resources=DISK_GB:{chance.randrange(10, 90)}"
+    query += "&required=COMPUTE_VOLUME_MULTI_ATTACH" if chance.random() < 0.3 else ""
+    if chance.random() < 0.3:
+        return query
+    query += f"&resources_C=VCPU:{chance.randrange(1, 4)},MEMORY_MB:{chance.choice((256, 512))}&resources_D=FPGA:1"
+    query += "&required_C=CUSTOM_FOO" if chance.random() < 0.5 else ""
+    return query + "&group_policy=none" + ("&same_subtree=_C,_D" if chance.random() < 0.6 else "")
+
+
+def _flat_query(topology: Topology, chance: Random) -> str:
+    """Three classes, some with a trait that is wanted or not, some in an aggregate or outside of it."""
+    memory = chance.choice((128, 256, 512, 1024))
+    query = f"resources=DISK_GB:{chance.randrange(10, 70)},VCPU:{chance.randrange(1, 5)},MEMORY_MB:{memory}"
+    query += f"&required={chance.choice(('', '!'))}{chance.choice(topology.traits)}" if chance.random() < 0.4 else ""
+    aggregates = list(topology.aggregate_uuids.values())
+    return query + (
+        f"&member_of={chance.choice(('', '!'))}{chance.choice(aggregates)}" if chance.random() < 0.2 else ""
+    )
+
+
 def _claim(consumer: Consumer, uuids: list[str]) -> bytes:
     """The body of a claim by a consumer that is new."""
     allocations: dict[str, dict[str, dict[str, int]]] = {}
@@ -112,6 +168,9 @@ def _claim(consumer: Consumer, uuids: list[str]) -> bytes:
 DATA = {
     data.name: data
     for data in (
+        Data("ordinary-nested", "nested-perfload", (CLAIMS, CHANGED_DISKS), ordinary=True),
+        Data("ordinary-flat", "flat-perfload", ordinary=True),
+        Data("ordinary-flat-5000", "flat-perfload", times=5, ordinary=True, utilization=0.4),
         Data("mixed", "mixed-cloud", mix=True),
         Data("mixed-full", "mixed-cloud"),
         Data("uniform", "nested-perfload"),

@@ -369,6 +369,25 @@ def candidates_costs() -> str:
     return table(f"| Data | Providers | Placement, ms | {effects} |", rows)
 
 
+@figure
+@where_measured("ordinary.json")
+def ordinary_costs() -> str:
+    labels = {
+        "ordinary-nested": "1000 nested trees, 900 claims, 500 different disks",
+        "ordinary-flat": "1000 flat hosts",
+        "ordinary-flat-5000": "5000 flat hosts, used to 40 %",
+    }
+    names = ("tuned", "dedup", "cached")
+    rows = []
+    for data, made in raw("ordinary.json")["data"].items():
+        placement, *others = (made["variants"][name]["cpu_ms"] for name in ("placement", *names))
+        faster = [f"{middle(each)} ms, {_over(each, placement)}" for each in others]
+        floors = [f"{middle(made['floors'][name])} ms" for name in ("bytes", "read", "json")]
+        rows.append([f"{labels[data]}; n = {made['n']}", f"{middle(placement)} ms", *faster, *floors])
+    head = "| Data | Placement | `tuned` | `dedup` | `cached` | the bytes only | the rows only | the JSON only |"
+    return table(head, rows)
+
+
 def _of_candidates(data: str, variant: str, is_long: bool) -> Callable[[], str]:
     def made() -> str:
         found, n = candidates(data, variant), raw("candidates.json")["data"][data]["n"]

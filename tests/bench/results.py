@@ -194,6 +194,13 @@ RECIPES = (
     Recipe(
         "restarts", ("restarts.json",), run="calibrate -n 60 --trees 100 --rounds 8", smoke="--trees 4 -n 6 --rounds 1"
     ),
+    Recipe(
+        "ordinary",
+        ("ordinary.json",),
+        section="candidates --data ordinary-nested ordinary-flat ordinary-flat-5000"
+        " --variants placement tuned dedup cached --repeats 12",
+        placement=True,
+    ),
     Recipe("candidates", ("candidates.json",), section="candidates --repeats 12", placement=True),
     Recipe("claims", ("claims.json",), section="claims --repeats 8", placement=True),
     Recipe("http", ("http.json",), section="http", placement=True),

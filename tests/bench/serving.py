@@ -19,6 +19,7 @@ from itertools import chain
 from pathlib import Path
 
 from data_sets import DATA, Call, Data, make
+from floors import floors
 from raw_file import measured_here, write_raw
 from server_cpu import server_cpu
 
@@ -48,13 +49,16 @@ class Costs:
 def bench_candidates(arguments: argparse.Namespace, say: Callable[..., None], spread: Callable[..., str]) -> None:
     """CPU (worker and backends) and wall of a request, and how many times less CPU that is than the first variant's.
 
-    The values go to candidates.json too, data by data, where those of other data stay.
+    The values go to candidates.json too, those of ordinary requests to ordinary.json; other data in them stays. Without
+    --data there are no ordinary requests.
     """
     python = arguments.placement_python
     names = arguments.variants or [*(["placement"] if python else []), "naive", "tuned", *ALGORITHMS]
     variants = read_variants(names, python=Path(python) if python else None)
     with open_server() as server:
-        for data in (DATA[name] for name in arguments.data or DATA):
+        for data in [DATA[name] for name in arguments.data or ()] or [
+            each for each in DATA.values() if not each.ordinary
+        ]:
             topology = data.seeded(arguments.trees)
             make(server, f"bench_{data.name}", data, topology)
             costs = costs_of(server, variants, data, topology, repeats=arguments.repeats, block_s=arguments.block_s)
@@ -63,18 +67,27 @@ def bench_candidates(arguments: argparse.Namespace, say: Callable[..., None], sp
             for name in names:
                 times = () if name == names[0] else ratio(costs[names[0]].cpu_ms, costs[name].cpu_ms)
                 say(f"{name}, n = {arguments.repeats}", spread(costs[name].cpu_ms), spread(costs[name].wall_ms), *times)
-            _keep(arguments.out / "candidates.json", data, topology, costs, server)
+            file = "ordinary.json" if data.ordinary else "candidates.json"
+            beside = {}
+            if data.ordinary:
+                beside = {"floors": floors(server, data, topology, repeats=arguments.repeats, seed=1)}
+                for name, values in beside["floors"].items():
+                    say(f"no less than: {name}", spread(values))
+            _keep(arguments.out / file, data, topology, costs, server, beside)
     if not python:
         say("placement", "not measured", "--placement-python", "names no environment")
 
 
-def _keep(path: Path, data: Data, topology: Topology, costs: dict[str, Costs], server: Server) -> None:
+def _keep(
+    path: Path, data: Data, topology: Topology, costs: dict[str, Costs], server: Server, beside: Mapping[str, object]
+) -> None:
     kept = json.loads(path.read_text())["data"] if path.exists() else {}
     kept[data.name] = {
         **measured_here(server.url),
         "n": len(next(iter(costs.values())).cpu_ms),
         "providers": topology.providers,
         "variants": {name: asdict(each) for name, each in costs.items()},
+        **beside,
     }
     write_raw(path, {"data": kept})
 
@@ -105,10 +118,13 @@ def costs_of(
     names = [variant.name for variant in variants]
     urls = {name: server.create_database(f"of_{name}", template=f"bench_{data.name}") for name in names}
     costs = {name: Costs() for name in names}
+    requests: dict[str, Iterator[Call]] = {}
     for plan in (plan_replicate(names, number, rounds=rounds, seed=seed) for number in range(repeats)):
         (start,) = plan.starts
         seen = {name: Costs() for name in names}
-        requests = {name: data.requests(topology) for name in names}
+        if not (requests and data.ordinary):  # what ordinary requests write stays in the database
+            requests = {name: data.requests(topology, seed) for name in names}
+        seconds = 0 if data.ordinary else block_s  # ordinary requests are of many kinds: all get the same ones
         with ExitStack() as stack:
             log = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             specs = [
@@ -120,9 +136,9 @@ def costs_of(
                 served = dict(zip(start.start_order, started, strict=True))
             _check_same_responses(served, topology.request)
             for name in start.warmup_order:
-                _block(served[name], urls[name], requests[name], data.cycle, block_s, None)
+                _block(served[name], urls[name], requests[name], data.cycle, seconds, None)
             for name in chain.from_iterable(start.rounds):
-                _block(served[name], urls[name], requests[name], data.cycle, block_s, seen[name])
+                _block(served[name], urls[name], requests[name], data.cycle, seconds, seen[name])
         for name in names:
             costs[name].cpu_ms.append(statistics.fmean(seen[name].cpu_ms))
             costs[name].wall_ms.append(statistics.fmean(seen[name].wall_ms))
