@@ -6,7 +6,8 @@
 The simulated runs draw replicates of calibration.json: two instances of one program, all metrics of a replicate
 together, and both variants swapped by lot. The control has two of three starts, so its noise is that much larger.
 A real run is both: identical code, which must not differ, and the control of 3 %, which must be found. One takes as
-long as a run of CI. Runs are added to those in the file, with the load average before them.
+long as a run of CI. Runs are added to those in the file, with the share of the processors that other programs used
+for five seconds before: `--runs 10` twice is `--runs 20`.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 from raw_file import measured_here, write_raw
 
 from placebench.stats import hodges_lehmann, significance_shares
@@ -89,7 +91,7 @@ def bench_controls_real(arguments: argparse.Namespace, say: Callable[..., None],
                 "--json",
                 "-q",
             ]
-            before = os.getloadavg()[0]
+            before = psutil.cpu_percent(5.0) / 100  # the load average would be that of the run before
             # Python finds the shop in its own folder, which tox forbids for what it tests.
             environment = {key: value for key, value in os.environ.items() if key != "PYTHONSAFEPATH"}
             ended = subprocess.run(
@@ -108,8 +110,8 @@ def bench_controls_real(arguments: argparse.Namespace, say: Callable[..., None],
                     **measured_here(),
                     "exit_code": ended.returncode,
                     "replicates": document["replicates"],
-                    "load_before": before,
-                    "elapsed_s": json.loads((run / "run.json").read_text())["elapsed_s"],
+                    "busy_before": before,
+                    **{name: json.loads((run / "run.json").read_text())[name] for name in ("elapsed_s", "spent_s")},
                     "control_cost_s": control["cost_s"],
                     "found": control["found"],
                     "control": control["comparison"],

@@ -1186,6 +1186,37 @@ def controls() -> str:
     return table("| Replicates | false alarms | control found |", rows)
 
 
+# --- controls-real.json
+
+QUIET = 0.1
+"""Of the processors: what other programs use at most before a run on a quiet machine."""
+
+
+@figure
+@where_measured("controls-real.json")
+def controls_real() -> str:
+    runs = raw("controls-real.json")["runs"]
+    rows = []
+    for name, some in (
+        ("quiet", [each for each in runs if each["busy_before"] < QUIET]),
+        ("busy", [each for each in runs if each["busy_before"] >= QUIET]),
+    ):
+        if some:
+            minutes = [each["elapsed_s"] / 60 for each in some]
+            false_alarms = sum(bool({"faster", "slower"} & set(each["verdicts"].values())) for each in some)
+            found = sum(bool(each["found"]) for each in some)
+            took = f"{statistics.median(minutes):.1f} ({max(minutes):.1f})"
+            rows.append((name, len(some), false_alarms, found, took))
+    return table("| Machine | runs | false alarms | control found | minutes, median (longest) |", rows)
+
+
+@figure
+@where_measured("controls-real.json")
+def controls_real_minutes() -> str:
+    minutes = [each["elapsed_s"] / 60 for each in raw("controls-real.json")["runs"] if each["busy_before"] < QUIET]
+    return f"{statistics.median(minutes):.1f} minutes (median of {len(minutes)} runs, {max(minutes):.1f} at most)"
+
+
 # --- profiler.json, profiled.json
 
 PROFILERS = {

@@ -252,6 +252,7 @@ RECIPES = (
     Recipe("waiting", ("waiting.json",), section="waiting"),
     Recipe("sequential", ("sequential.json",), section="sequential"),
     Recipe("controls", ("controls.json",), section="controls"),
+    Recipe("controls-real", ("controls-real.json",), section="controls-real --runs 20", minutes=80),
     Recipe(
         "operators",
         ("operators.json",),

@@ -128,7 +128,7 @@ def test_each_raw_file_names_a_commit_of_this_history() -> None:
 def test_recipes_name_commands_and_sections_that_exist(smoke: bool, tmp_path: Path) -> None:
     """Each command of placebench parses, and each section is one of the bench."""
     whole = parser()
-    sections = re.findall(r'^    "([a-z]+)": ', (TOP / "tests" / "bench" / "bench.py").read_text(), re.MULTILINE)
+    sections = re.findall(r'^    "([a-z-]+)": ', (TOP / "tests" / "bench" / "bench.py").read_text(), re.MULTILINE)
 
     for recipe in results.RECIPES:
         program, *words = next(iter(recipe.commands(tmp_path, tmp_path, smoke=smoke, placement=tmp_path / "python")))
