@@ -77,7 +77,7 @@ def test_requests_with_a_login_are_measured_in_their_cycles(server: Server, tmp_
             1,
             "1 of 2 routes: GET /orders: tomorrow differs from today: $.orders[0].price is 1.100000",
         ),
-        ("FAILING", IGNORED, 2, "2 of 2 routes: GET /orders: tomorrow: status 500, expected below 400: "),
+        ("FAILING", IGNORED, 1, "2 of 2 routes: GET /orders: tomorrow: status 500, expected below 400: "),
     ],
 )
 def test_what_is_refused_is_one_line(
