@@ -1,7 +1,7 @@
 """Flame graphs by hand, and what is in one; `busy` computes for as long as a test wants."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from placebench.profiler.model.session import FlameSession
@@ -36,8 +36,8 @@ def times_of(records: Iterable[tuple[list[str], float]]) -> dict[tuple[str, ...]
     return times
 
 
-def busy(seconds: float) -> None:
-    """Python that computes for so long."""
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
+def busy(seconds: float, clock: Callable[[], float] = time.thread_time) -> None:
+    """Python that computes for so long, by default of CPU time: beside other programs it has as many samples."""
+    until = clock() + seconds
+    while clock() < until:
         pass

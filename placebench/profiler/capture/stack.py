@@ -421,9 +421,9 @@ class IdleEventLoop:
         tasks = list(_awaited_tasks(None if running is None else running.f_locals.get("future")))
         count = 0
         if self._counting_s <= wait_s * _MAX_COST_SHARE:
-            started = time.perf_counter()
+            started = time.thread_time()  # its own: another thread or program may have had the processor meanwhile
             count = len(asyncio.all_tasks(loop).difference(tasks))
-            self._counting_s = time.perf_counter() - started
+            self._counting_s = time.thread_time() - started
         else:
             self._counting_s *= 0.99  # many tasks may have ended since
         if not tasks and not count:

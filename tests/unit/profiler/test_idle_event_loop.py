@@ -212,26 +212,35 @@ def test_tasks_that_await_each_other_end_the_chain(recorded: Any) -> None:
     assert seconds_below(times, "_run", "await_task", "await_task") > 0.8 * WAIT_S
 
 
-def test_tasks_are_not_counted_where_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a count of a second, none in waits of a millisecond, and again in one of a minute."""
+@pytest.mark.parametrize(
+    ("counting_s", "waits_s", "expected"), [(1.0, (0.001, 0.001, 60.0), [1]), (0.0, (0.1, 0.1), [1, 1])]
+)
+def test_tasks_are_not_counted_where_that_takes_long(
+    monkeypatch: pytest.MonkeyPatch, counting_s: float, waits_s: tuple[float, ...], expected: list[int]
+) -> None:
+    """After a count of a second, none in waits of a millisecond, and again in one of a minute.
+
+    A count during which another thread had the processor took no longer for that.
+    """
     counts = []
 
     def count(_loop: object) -> set[object]:
         counts.append(1)
+        time.sleep(0.01)
         return set()
 
     monkeypatch.setattr(asyncio, "all_tasks", count)
     idle_loop = IdleEventLoop()
-    idle_loop._counting_s = 1.0
+    idle_loop._counting_s = counting_s
 
     async def main() -> None:
         run_once = type(asyncio.get_running_loop())._run_once.__code__  # type: ignore[attr-defined]
-        for wait_s in (0.001, 0.001, 60.0):
+        for wait_s in waits_s:
             idle_loop.stack(sys._getframe(), [main.__code__, 0, run_once, 0], wait_s)
 
     asyncio.run(main())
 
-    assert counts == [1]
+    assert expected == counts
 
 
 def test_a_loop_that_only_polls_does_not_wait() -> None:
