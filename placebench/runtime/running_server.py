@@ -9,6 +9,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -118,6 +119,8 @@ class RunningServer(ABC):
             adopts=True,
         )
         self.ready_after_s = 0.0
+        self._descendants: set[int] = set()
+        """The processes below the shepherd, when they were read last."""
         """Time from the start of the process to its first response."""
         self._started_at = time.monotonic()
         try:
@@ -169,11 +172,15 @@ class RunningServer(ABC):
         """
         import psutil
 
-        try:
-            children = psutil.Process(self.guard_pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
-        return [*(each.pid for each in children), *self._cache_pids()]
+        # The kernel's lists of children may lack some while another one ends. So they only say whether anything has
+        # changed since all processes were read, which takes a hundred times as long.
+        if _descendants(self.guard_pid) != self._descendants or not self._descendants:
+            try:
+                children = psutil.Process(self.guard_pid).children(recursive=True)
+            except psutil.NoSuchProcess:
+                return []
+            self._descendants = {each.pid for each in children}
+        return [*sorted(self._descendants), *self._cache_pids()]
 
     def check(self) -> None:
         """Raise ServerError if the master or a worker has died since the start, even if the worker was replaced."""
@@ -251,6 +258,18 @@ class RunningServer(ABC):
             return ServerError(f"port {where} is taken: stop what listens there, or choose another one with --port")
         served = self._spec.command or self._spec.module
         return ServerError(f"{self.name} could not serve {served} at {where}; {self._log.end()}")
+
+
+def _descendants(pid: int) -> set[int]:
+    """Return the processes below *pid* as the kernel lists the children of each; empty if it does not."""
+    found, left = set[int](), [pid]
+    while left:
+        tasks = Path(f"/proc/{left.pop()}/task")
+        with suppress(FileNotFoundError, ProcessLookupError):
+            children = {int(each) for task in tasks.iterdir() for each in (task / "children").read_text().split()}
+            left += children - found
+            found |= children
+    return found
 
 
 def _status(url: str, path: str, timeout_s: float) -> int | None:
