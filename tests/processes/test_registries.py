@@ -116,7 +116,8 @@ except VariantError as error:
     modules, refused = run_with_shop(program).splitlines()
 
     assert modules == "shop:app placebench.lab.reference.wsgi:application"
-    assert refused.startswith("no variant 'shop-v3': expected naive, tuned")
+    assert refused.startswith("no variant 'shop-v3': expected a git revision, where [tool.placebench.app]")
+    assert "; or naive, tuned" in refused
 
 
 def test_a_kind_of_data_is_found_by_its_prefix(run_with_shop: Callable[[str], str]) -> None:

@@ -354,11 +354,12 @@ def _named_variant(name: str, tables: VariantTables, python: Path | None) -> Var
             f"{name!r} is a git revision, and pyproject.toml does not describe the application: expected "
             f"[tool.placebench.app] with app = {_application_name(tables.folder)!r}"
         ) from unknown[0]
+    what, _, others = str(unknown[0]).partition(": expected ")
     own = (
-        "a table [tool.placebench.variants.NAME] in pyproject.toml, or [variants.NAME] in --plan FILE; or a git "
-        "revision, where a table [tool.placebench.app] or [app] there has your app = 'module:callable'"
+        "a git revision, where [tool.placebench.app] in pyproject.toml or [app] in --plan FILE has your app = "
+        "'module:callable'; or a table [tool.placebench.variants.NAME], or [variants.NAME] there"
     )
-    raise VariantError(f"{unknown[0]}, {own}") from unknown[0]
+    raise VariantError(f"{what}: expected {own}; or {others}") from unknown[0]
 
 
 def _is_revision(name: str, folder: Path) -> bool:

@@ -12,7 +12,7 @@ COMMAND = "placebench compare: "
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["naive", "fastest"], "no variant 'fastest': expected naive, tuned, dedup, cached, or "),
+        (["naive", "fastest"], "no variant 'fastest': expected a git revision, where "),
         (["naive", "tuned-speed"], "no variant 'tuned-speed': expected "),
         (["naive"], "two variants are needed, the base first: name them, or describe them in [tool.placebench] of"),
         (["naive", "placement"], "the variant placement needs the Python of an environment with openstack-placement"),
