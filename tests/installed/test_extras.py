@@ -125,7 +125,7 @@ BENCH = (
     Call("lab seed --topology nested-perfload --trees 2 --db {empty}", "14 providers"),
     Call("lab export --db {seeded}", "trees = 2"),
     Call(
-        "lab serve --variant tuned --db {seeded} --port 0 --telemetry telemetry",
+        "lab serve --variant tuned --db {seeded} --port 0 --health-port 0 --telemetry telemetry",
         "tuned is served",
         lambda _, output: "Ctrl-C" in output,
     ),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from placebench.cli import main
 from placebench.compare.load.load_run import LoadSpec, run_load
 from placebench.compare.what.http_request import HEADERS, get
 from placebench.errors import ServerError
+from placebench.lab.commands.serve import health_server
 from placebench.lab.inventory.seeding import find_topology, migrate, seed
 from placebench.lab.reference.variants import variant
 from placebench.runtime.application_servers import serve
@@ -228,6 +230,44 @@ def test_the_locustfiles_ask_the_headline_query(seeded: str, tmp_path: Path) -> 
 
     assert by_default.statuses == {"200": 6}
     assert by_default.body_bytes == [len(body)] * 6
+
+
+@pytest.mark.usefixtures("in_foreground")
+def test_the_health_path_responds_while_all_workers_wait(seeded: str) -> None:
+    """The only worker waits for a lock; another path is unknown. When the lock is released, so is the request."""
+    engine = create_engine(seeded, poolclass=NullPool)
+    with placebench_serve(seeded, "--variant", "tuned", "--health-port", "0") as (process, ready):
+        with ThreadPoolExecutor(1) as pool:
+            with engine.begin() as connection:
+                connection.execute(text("LOCK TABLE resource_providers IN ACCESS EXCLUSIVE MODE"))
+                waiting = pool.submit(candidates, ready["url"])
+                of_own = "(SELECT oid FROM pg_database WHERE datname = current_database())"
+                waits = text(f"SELECT count(*) FROM pg_locks WHERE NOT granted AND database = {of_own}")
+                while not connection.scalar(waits):
+                    pass
+                parts = urlsplit(ready["health_url"])
+                statuses = [get(f"http://{parts.netloc}", path).status for path in (parts.path, "/")]
+                is_done = waiting.done()
+            found = waiting.result(timeout=60)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+
+    assert (statuses, is_done, found, process.returncode) == ([200, 404], False, 6, 0)
+
+
+def test_a_dead_server_is_not_healthy() -> None:
+    """503 where the check fails; a port that is taken is refused."""
+
+    def fail() -> None:
+        raise ServerError("it ended")
+
+    with health_server("127.0.0.1", 0, fail) as url:
+        parts = urlsplit(url)
+        status = get(f"http://{parts.netloc}", parts.path).status
+        with pytest.raises(ServerError, match="name another port"), health_server("127.0.0.1", parts.port or 0, fail):
+            pass
+
+    assert status == 503
 
 
 @pytest.mark.parametrize("name", ["tuned", "tuned+driver:asyncpg"])

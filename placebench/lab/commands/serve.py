@@ -1,8 +1,12 @@
 """`placebench lab serve`: run the reference service under uWSGI in the foreground, until Ctrl-C or SIGTERM."""
 
 import json
+import threading
 from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
     from placebench.lab.reference.variants import ReferenceVariant
 
 _CHECK_EVERY_S = 0.5
+_HEALTH_TIMEOUT_S = 4
 _MODES = ("light", "full", "sampled", "external", "flame", "plans")
 
 
@@ -28,6 +33,7 @@ class ServeOptions:
     variant: str | None
     host: str
     port: int
+    health_port: int | None
     processes: int | None
     threads: int | None
     log: Path | None
@@ -48,6 +54,12 @@ def _configure(parser: ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(
         "--port", type=options.whole(0, 65_535), default=8000, metavar="P", help="port; 0: a free one (default: 8000)"
+    )
+    parser.add_argument(
+        "--health-port",
+        type=options.whole(0, 65_535),
+        metavar="P",
+        help="port on which GET /health responds, also while all workers wait; 0: a free one (default: none)",
     )
     parser.add_argument(
         "--processes", type=options.worker_count, metavar="N", help="number of workers (default: the variant's, or 1)"
@@ -127,14 +139,64 @@ def _run(given: ServeOptions) -> int:
     _complete(spec.database_url)
     if spec.server == "gunicorn":
         say(stand_in())
-    with serve(spec) as server, sample_wait_events(spec.database_url, given.telemetry):
+    with (
+        serve(spec) as server,
+        sample_wait_events(spec.database_url, given.telemetry),
+        nullcontext()
+        if given.health_port is None
+        else health_server(given.host, given.health_port, server.check) as health_url,
+    ):
         stopped = stop_event()
-        say(f"{spec.variant} is served at {server.url}; Ctrl-C stops it")
+        health = f", and its health at {health_url}" if health_url else ""
+        say(f"{spec.variant} is served at {server.url}{health}; Ctrl-C stops it")
         if given.output.json:
-            print_result(json.dumps({"url": server.url, "pid": server.pid, "variant": spec.variant}))
+            ready = {"url": server.url, "pid": server.pid, "variant": spec.variant}
+            print_result(json.dumps({**ready, "health_url": health_url} if health_url else ready))
         while not stopped.wait(_CHECK_EVERY_S):
             server.check()
     return 0
+
+
+@contextmanager
+def health_server(host: str, port: int, check: Callable[[], None]) -> Iterator[str]:
+    """Serve GET /health in threads of this process, and yield its URL.
+
+    The response is 200 while *check* raises no ServerError, and 503 otherwise. No worker takes part, so it also comes
+    while all of them wait for a lock or a slow client. It says nothing about the database.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _HEALTH_TIMEOUT_S
+
+        def do_GET(self) -> None:
+            try:
+                check()
+                status, state = (200, "ok") if self.path == "/health" else (404, "unknown path: expected /health")
+            except ServerError:
+                status, state = 503, "the server or a worker has ended"
+            body = json.dumps({"status": state}).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing: a health check comes every few seconds."""
+
+    try:
+        server = ThreadingHTTPServer((host, port), Handler)
+    except OSError as error:
+        raise ServerError(f"--health-port {port}: cannot listen on {host} ({error}); name another port") from error
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(_CHECK_EVERY_S,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://{host}:{server.server_port}/health"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def _complete(url: str) -> None:
