@@ -186,7 +186,8 @@ def _measure_application(given: StudyMatrixOptions) -> int:
     """Measure the application of the plan; measurements are reported even if the run is interrupted or fails."""
     from placebench.compare.what.trials import plan_names, read_plan
     from placebench.runtime.postgres import open_server
-    from placebench.study.application_matrix import APP, AXES, RESERVED, ApplicationMatrix, CellSession
+    from placebench.study.application_matrix import APP, AXES, RESERVED, ApplicationMatrix
+    from placebench.study.application_rig import CellSession
     from placebench.study.axes import read_axes
 
     for name in _OF_COMMANDS:

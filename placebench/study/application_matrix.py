@@ -4,39 +4,31 @@ The main class is `ApplicationMatrix`, which reads the cells from a plan, as `pl
 one replicate of one cell, as a comparison makes it (`placebench.compare.measure.replicate`).
 """
 
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from msgspec import structs
 
-from placebench import units
 from placebench.compare.keep.documents import MAX_NAME_LENGTH
-from placebench.compare.keep.environment import manifest
 from placebench.compare.keep.records import Block, WirePass
-from placebench.compare.keep.run_folder import FAILURES, error_text
+from placebench.compare.keep.run_folder import error_text
 from placebench.compare.load.client_process import body_file
-from placebench.compare.measure.counted_pass import Statistics, count_on_the_wire, open_statistics
-from placebench.compare.measure.databases import VariantDatabases, check_settings, variant_databases
-from placebench.compare.measure.replicate import PreparedVariants, make_replicate, plan_replicate
-from placebench.compare.measure.same_responses import SameResponses
-from placebench.compare.what.data_setup import OwnData
+from placebench.compare.measure.replicate import make_replicate, plan_replicate
 from placebench.compare.what.trials import Experiment, fill_in, own_data, read_plan, with_python
-from placebench.compare.what.variants import Variant, VariantTable, VariantTables, file_name, in_place, read_variant
-from placebench.compare.what.workload import Workload, read_workload
-from placebench.errors import GateFailedError, LoadError, MissingExtraError, PlacebenchError, UsageError, VariantError
+from placebench.compare.what.variants import VariantTable, VariantTables, file_name, read_variant
+from placebench.compare.what.workload import read_workload
+from placebench.errors import LoadError, MissingExtraError, PlacebenchError, UsageError, VariantError
 from placebench.http_session import Request
 from placebench.masking import mask_document
-from placebench.runtime.postgres import Server
 from placebench.runtime.standalone.job_workers import result_counter
 from placebench.stats import percentile
+from placebench.study.application_rig import Cell, CellRig, CellSetup, prepare_cells
 from placebench.study.matrix import combinations
-from placebench.study.overheads import REFUSED
-from placebench.study.session import Measure, Point, StudySession, StudySpec, UnmeasurableError
+from placebench.study.session import Point, StudySpec, UnmeasurableError
 
 APP = "app"
 """The name of the application of a plan without variants, as it is in its folder."""
@@ -46,35 +38,7 @@ AXES = ("variant", *WORKER_AXES, *PLAN_AXES, "python")
 """The axes that an application has; any other axis fills its name in braces in the plan's texts."""
 RESERVED = ("port", "host", "database_url", "database_address", "token")
 """Names that have a meaning of their own in braces."""
-_COUNTED_CYCLES, _BLOCK_S, _LOAD_BLOCK_S = 3, 0.1, 1.0
-_MAX_READ_S = 2.0
-"""Reading time in seconds above which the data is not checked after each measurement."""
 _MAX_NAME_LENGTH = MAX_NAME_LENGTH - 10
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One combination: what is served, on which data, and what is sent."""
-
-    variant: Variant
-    """The variant, under the name of the cell."""
-    data: OwnData
-    workload: Workload
-    users: int = 1
-    rate: float | None = None
-    rounds: int = 1
-    warmup: int = 0
-    """The least number of requests before anything is timed."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what must be equal when a run is resumed."""
-        return {
-            "variant": self.variant.to_json(),
-            "data": self.data.title,
-            "workload": self.workload.to_json(),
-            "rounds": self.rounds,
-            "warmup": self.warmup,
-        }
 
 
 @dataclass(frozen=True)
@@ -193,7 +157,9 @@ class ApplicationMatrix:
             command="study-matrix-app",
             points=tuple(point for name, point in self.names.items() if name in cells),
             repeats=repeats,
-            prepare=lambda setup: _prepare(setup, cells, self),
+            prepare=lambda setup: prepare_cells(
+                setup, cells, self.names, self.control, partial(_replicate, self.count)
+            ),
             request=first.workload.title,
             settings={
                 "control": dict(self.control),
@@ -235,217 +201,34 @@ def _with_workers(tables: VariantTables, raw: VariantTables, name: str, given: M
 # --- the measurement
 
 
-@dataclass(frozen=True)
-class CellSetup:
-    """What all measurements of a session share."""
+def _replicate(pattern: str, rig: CellRig, name: str, repeat: int) -> dict[str, Any]:
+    """Return the values of one replicate of the cell; *pattern* counts the results in its responses.
 
-    folder: Path
-    """The folder of the run."""
-    server: Server | None
-    """The PostgreSQL server; None if no cell needs one."""
-    note: Callable[[str], object]
-    seed: int
-
-
-class CellSession(StudySession[CellSetup]):
-    """One session of the study in one folder."""
-
-    def __init__(self, spec: StudySpec[CellSetup], data: OwnData, folder: Path, server: Server | None) -> None:
-        """server: the PostgreSQL server; None if no cell needs one."""
-        super().__init__(spec, data, folder)
-        self._server = server
-
-    def _set_up(self) -> CellSetup:
-        self._run.begin_step("data", "describe the machine")
-        if self._server is not None:
-            self._run.claim_server(self._server)
-        described = manifest(self._server.url if self._server is not None else "")
-        self._run.record_environment(receipt={}, manifest=described)
-        return CellSetup(self._run.path, self._server, self._run.note, self._seed)
+    Raises UnmeasurableError if no further attempt would help, ServerError or LoadError if one might.
+    """
+    ready, cell = rig.ready(name), rig.cells[name]
+    plan = plan_replicate([name], repeat, rounds=cell.rounds, seed=rig.setup.seed)
+    blocks = make_replicate(ready.prepared, plan)
+    if reason := next((block.invalid for block in blocks if block.invalid), None):
+        raise LoadError(reason)
+    rig.check(name, ready, blocks)
+    counted = _count_results(pattern, cell, blocks, rig.setup.folder)
+    return {**_values(cell, blocks), **_counts(ready.wire), "results": counted}
 
 
-@contextmanager
-def _prepare(setup: CellSetup, cells: Mapping[str, Cell], matrix: ApplicationMatrix) -> Iterator[Measure]:
-    """Yield the measuring function; databases, work trees and servers are gone after the `with` block."""
-    (setup.folder / "data").mkdir(mode=0o700, exist_ok=True)
-    with ExitStack() as stack:
-        rig = _CellRig(setup, cells, matrix, stack)
-        yield rig.measure
-        for name in ("responses", "data"):  # what is still needed for --resume stays after an error
-            shutil.rmtree(setup.folder / name, ignore_errors=True)
-        if rig.refused:
-            first, reason = next(iter(rig.refused.items()))
-            raise GateFailedError(f"{units.numbered(len(rig.refused), 'combination')} refused, {first}: {reason}")
-
-
-@dataclass(frozen=True)
-class _ReadyCell:
-    """A cell that can be measured."""
-
-    prepared: PreparedVariants
-    databases: VariantDatabases
-    wire: WirePass
-
-
-class _CellRig:
-    """The databases, work trees, reference responses and counts that the measurements of a session share."""
-
-    def __init__(
-        self, setup: CellSetup, cells: Mapping[str, Cell], matrix: ApplicationMatrix, stack: ExitStack
-    ) -> None:
-        self._setup, self._cells, self._matrix, self._stack = setup, cells, matrix, stack
-        self._names = {repr(sorted(point.items())): name for name, point in matrix.names.items()}
-        self._databases: list[tuple[OwnData, VariantDatabases | Exception]] = []
-        self._placed: list[tuple[Variant, Variant | Exception]] = []
-        self._statistics: dict[Server, Statistics | None] = {}
-        self._ready: dict[str, _ReadyCell] = {}
-        self._tried: set[str] = set()
-        self._same: dict[str, SameResponses] = {}
-        self.refused: dict[str, str] = {}
-        """Cells whose responses are not those of their control, or whose reads change data, with the reasons."""
-
-    def measure(self, point: Point, repeat: int) -> Mapping[str, Any]:
-        """Return the values of one replicate of the cell.
-
-        Raises UnmeasurableError if no further attempt would help, ServerError or LoadError if one might.
-        """
-        name, control = self._name(point), self._name({**point, **self._matrix.control})
-        if control != name and control in self._cells and control not in self._tried:
-            with suppress(*FAILURES):  # its responses are those that others are compared with
-                self._make_ready(control, control)
-        ready, cell = self._make_ready(name, control), self._cells[name]
-        if cell.workload.writes:
-            url = ready.databases.renew(ready.prepared.named[name])
-            ready = replace(ready, prepared=replace(ready.prepared, databases={name: url}))
-        plan = plan_replicate([name], repeat, rounds=cell.rounds, seed=self._setup.seed)
-        blocks = make_replicate(ready.prepared, plan)
-        if reason := next((block.invalid for block in blocks if block.invalid), None):
-            raise LoadError(reason)
+def _count_results(pattern: str, cell: Cell, blocks: Sequence[Block], folder: Path) -> float | None:
+    """Return the number of results in a response, on average; None if they are not counted."""
+    if not pattern:
+        return None
+    count, found = result_counter(pattern), 0
+    bodies = {label: digests[0] for block in blocks for label, digests in block.responses.items()}
+    for label in cell.workload.cycle_labels:
+        body = body_file(folder / "responses", bodies[label]).read_bytes()
         try:
-            for block in blocks:
-                self._same[control].check_all(name, block.responses, self._setup.folder / "responses")
-        except GateFailedError as error:
-            raise self._refuse(name, error) from error
-        self._check_data(name, ready)
-        return {**_values(cell, blocks), **_counts(ready.wire), "results": self._count_results(cell, blocks)}
-
-    def _name(self, point: Point) -> str:
-        return self._names[repr(sorted(point.items()))]
-
-    def _refuse(self, name: str, error: Exception) -> UnmeasurableError:
-        reason = str(error).removesuffix("; no speed is printed")
-        self.refused[name] = reason
-        return UnmeasurableError(f"{REFUSED}{reason}")
-
-    def _make_ready(self, name: str, control: str) -> _ReadyCell:
-        """Prepare a cell when it is first needed: its data, its server, its counts and its responses."""
-        if name in self.refused:
-            raise UnmeasurableError(f"{REFUSED}{self.refused[name]}")
-        if name in self._ready:
-            return self._ready[name]
-        self._tried.add(name)
-        cell = self._cells[name]
-        try:
-            check_settings([cell.variant], self._setup.server if cell.data.database == "postgresql" else None)
-            variant, databases = self._put_in_place(cell.variant), self._database(cell.data)
-            own = variant if cell.workload.writes or variant.migrate or variant.postgres else None
-            url = databases.of(own or replace(variant, name="all"))
-            variant = variant.with_server(url)
-        except FAILURES as error:
-            raise UnmeasurableError(error_text(error)) from error
-        before = {name: cell.data.contents(url)} if url and not cell.workload.writes else {}
-        prepared = PreparedVariants(
-            variants=(variant,),
-            databases={name: url},
-            workload=cell.workload,
-            folder=self._setup.folder,
-            block_s=_LOAD_BLOCK_S if cell.users > 1 or cell.rate else _BLOCK_S,
-            users=cell.users,
-            rate=cell.rate,
-            warmup=cell.warmup,
-            contents=cell.data.contents,
-            before=before,
-        )
-        same = self._same.setdefault(control, SameResponses(rules=cell.workload.rules))
-        read = self._statistics_of(databases.server_of(variant))
-        try:
-            wire = count_on_the_wire(
-                prepared, name, requests=_COUNTED_CYCLES, read=read, same=same, note=self._setup.note
-            )
-        except GateFailedError as error:
-            raise self._refuse(name, error) from error
-        self._ready[name] = _ReadyCell(prepared, databases, wire)
-        self._check_data(name, self._ready[name])
-        return self._ready[name]
-
-    def _put_in_place(self, variant: Variant) -> Variant:
-        """Return the variant with its revision and packages in place; each is put in place once."""
-        for wanted, placed in self._placed:
-            if replace(wanted, name="", workers=(1, 1), server="") == replace(
-                variant, name="", workers=(1, 1), server=""
-            ):
-                if isinstance(placed, Exception):
-                    raise placed
-                return replace(placed, name=variant.name, workers=variant.workers, server=variant.server)
-        found: Variant | Exception
-        try:
-            folder = self._setup.folder / "sources" / str(len(self._placed))
-            (found,) = self._stack.enter_context(in_place((variant,), folder))
-        except FAILURES as error:
-            found = error
-        self._placed.append((variant, found))
-        return self._put_in_place(variant)
-
-    def _database(self, data: OwnData) -> VariantDatabases:
-        """Return the databases with this data, which is filled once."""
-        for wanted, found in self._databases:
-            if wanted == data:
-                if isinstance(found, Exception):
-                    raise found
-                return found
-        folder = self._setup.folder / "data" / f"{self._setup.folder.name}-{len(self._databases)}"
-        (folder / "log").mkdir(mode=0o700, parents=True, exist_ok=True)
-        made: VariantDatabases | Exception
-        try:
-            made = self._stack.enter_context(variant_databases(data, folder, self._setup.server))
-            made.template()
-        except FAILURES as error:
-            made = error
-        self._databases.append((data, made))
-        return self._database(data)
-
-    def _statistics_of(self, server: Server | None) -> Statistics | None:
-        if server is not None and server not in self._statistics:
-            name = f"{self._setup.folder.name}_statistics".lower().replace("-", "_")
-            self._statistics[server] = self._stack.enter_context(open_statistics(server, f"placebench_{name}"))
-        return None if server is None else self._statistics[server]
-
-    def _check_data(self, name: str, ready: _ReadyCell) -> None:
-        """Refuse a cell whose requests, which only read, have changed data."""
-        before = ready.prepared.before.get(name)
-        if before is None or before.elapsed_s > _MAX_READ_S:
-            return
-        if found := before.difference(ready.prepared.contents(ready.prepared.databases[name])):
-            ready.databases.renew(replace(ready.prepared.named[name], name="all"))
-            for other in [each for each, made in self._ready.items() if made.databases is ready.databases]:
-                del self._ready[other]  # the database that they share is another one now
-            raise self._refuse(
-                name, PlacebenchError(f"requests that read changed {found}; may_change names tables that may change")
-            )
-
-    def _count_results(self, cell: Cell, blocks: Sequence[Block]) -> float | None:
-        """Return the number of results in a response, on average; None if they are not counted."""
-        if not self._matrix.count:
-            return None
-        count, found = result_counter(self._matrix.count), 0
-        bodies = {label: digests[0] for block in blocks for label, digests in block.responses.items()}
-        for label in cell.workload.cycle_labels:
-            body = body_file(self._setup.folder / "responses", bodies[label]).read_bytes()
-            try:
-                found += count(body)
-            except ValueError as error:
-                raise UnmeasurableError(f"--count {self._matrix.count}: the response to {label} is no JSON") from error
-        return found / len(cell.workload.cycle)
+            found += count(body)
+        except ValueError as error:
+            raise UnmeasurableError(f"--count {pattern}: the response to {label} is no JSON") from error
+    return found / len(cell.workload.cycle)
 
 
 def _values(cell: Cell, blocks: Sequence[Block]) -> dict[str, Any]:
