@@ -81,6 +81,10 @@ OWN: Mapping[str, Entry] = {
         "an application or a command behind links: time, round trips, bytes and CPU by latency",
         "placebench.commands.study_network",
     ),
+    "study saturation": Entry(
+        "how much load an application takes, and what is full: over arrival rates or users",
+        "placebench.commands.study_saturation",
+    ),
     "study workers": Entry(
         "threads, processes or an event loop for a function or command: time, CPU and memory",
         "placebench.commands.study",

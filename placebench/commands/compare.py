@@ -11,12 +11,16 @@ from placebench.commands.runs import compare_plan, first_given
 from placebench.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from placebench.compare.what.data_setup import DatabaseKind
     from placebench.compare.what.workload import WorkloadKeys
 
 _MIN_LOAD_REPLICATES = 10
 """Under load there are five metrics beside CPU: with fewer, none of them alone could have a verdict."""
 _REPLICATES = {"quick": 8, "default": 12, "publish": 30}
+_STEP_S, _QUICK_STEP_S = 10.0, 3.0
+"""The least duration of a step of --slo."""
 _CONTROLS = {"quick": "3%"}
 """The control of the preset that CI uses, unless another one is named or none."""
 
@@ -41,6 +45,7 @@ class CompareOptions:
     gate: tuple[str, ...]
     requests_from: Path | None
     routes: str | None
+    slo: str | None
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -126,6 +131,12 @@ def _configure(parser: ArgumentParser) -> None:
         metavar="N",
         help="requests that each process serves before anything is timed (default: the plan's, or 3)",
     )
+    parser.add_argument(
+        "--slo",
+        metavar="EXPR",
+        help="compare the highest arrival rates at which this holds, as 'p95 <= 500ms', instead of times: one search, "
+        "then five rates per variant and replicate, as placebench load --slo does; 6 replicates by default",
+    )
     options.add_gates(parser)
 
 
@@ -135,7 +146,7 @@ def _run(given: CompareOptions) -> int:
     from placebench.report import parse_gates
     from placebench.stats import METRICS
 
-    gates = parse_gates(given.gate)
+    gates = [] if given.slo else parse_gates(given.gate)
     plan = read_plan(given.plan)
     if given.base is not None:
         plan = replace(plan, variants=(given.base, *given.variants), trials=())
@@ -143,6 +154,8 @@ def _run(given: CompareOptions) -> int:
         where = given.plan or "[tool.placebench] of ./pyproject.toml"
         again = "; to resume a run, repeat its command with --resume" if given.comparison.run.resume else ""
         raise UsageError(f"two variants are needed, the base first: name them, or describe them in {where}{again}")
+    if given.slo:
+        return _compare_capacities(given, plan.variants)
     plan = replace(
         plan,
         setup=given.setup or plan.setup,
@@ -176,6 +189,52 @@ def _run(given: CompareOptions) -> int:
         login=given.requests.logins(),
         default_control=_CONTROLS.get(given.preset or ""),
         decides_unread=all(gate.is_ratio or gate.metric not in METRICS for gate in gates),
+    )
+    return 0
+
+
+def _compare_capacities(given: CompareOptions, variants: "Sequence[str]") -> int:
+    """Measure the capacity of each variant, and its ratio to that of the base in the same replicate."""
+    from placebench.commands.study_application import OVERRIDING, ApplicationOptions, measure_saturation
+
+    compared, run = given.comparison, given.comparison.run
+    others = {
+        "gate": given.gate,
+        "sequential": compared.sequential,
+        "width": compared.width,
+        "rounds": compared.rounds,
+        "control": compared.control,
+        "users": given.users,
+        "rate": given.rate,
+        "bound": given.bound,
+        "warmup": given.warmup,
+        "requests-from": given.requests_from,
+        "routes": given.routes,
+        "host": run.host,
+        "client-host": run.client_host,
+        "topology": compared.data.topology,
+        "trees": compared.data.trees,
+        "utilization": compared.data.utilization,
+    }
+    for option, value in others.items():
+        if value:
+            raise UsageError(f"--{option} with --slo: capacities are compared by loads of their own; leave it away")
+    measure_saturation(
+        run,
+        given.comparison.output,
+        ApplicationOptions(
+            axis=(f"variant={','.join(variants)}",),
+            control=None,
+            requests=given.requests,
+            plan=given.plan,
+            given={name: value for name in OVERRIDING if (value := getattr(given, name, None))},
+            python=compared.python,
+            seed=first_given(compared.data.seed, default=options.SEED),
+        ),
+        slo=given.slo,
+        step_s=_QUICK_STEP_S if given.preset == "quick" else _STEP_S,
+        replicates=compared.replicates,
+        name="compare-capacity",
     )
     return 0
 

@@ -1,9 +1,6 @@
 """`placebench study matrix`: a command, or an application, with each combination of some values, against a control."""
 
-import re
-from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from argparse import ArgumentParser
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from placebench import limits
 from placebench.commands import STARTS_SERVERS, Command, options
-from placebench.commands.output import emit_report, say, steps
-from placebench.commands.runs import first_given, reported, run_folder
+from placebench.commands.runs import first_given
 from placebench.commands.study import (
     FUNCTION,
     JOBS,
@@ -25,27 +21,21 @@ from placebench.commands.study import (
     measure_work,
     read_work,
 )
+from placebench.commands.study_application import (
+    OVERRIDING,
+    ApplicationOptions,
+    add_application,
+    measure_cells,
+    read_application,
+    read_control,
+)
 from placebench.errors import UsageError
 
 if TYPE_CHECKING:
     from placebench.compare.what.data_setup import DatabaseKind
-    from placebench.http_session import Request
 
-_SERVERS: Final = ("uwsgi", "gunicorn", "uvicorn", "hypercorn", "granian")
-_DATABASES: Final = ("postgresql", "sqlite", "none")
 _OF_COMMANDS: Final = ("jobs", "timeout")
 _OF_APPLICATIONS: Final = ("plan", "setup", "template_db", "database", "users", "rate", "python", "rounds")
-_OVERRIDING: Final = ("setup", "template_db", "database", "users", "rate")
-"""Options that override a key of the plan."""
-_NOT_HERE: Final = {
-    "trials": "placebench compare",
-    "control": "placebench compare",
-    "bound_s": "placebench compare",
-    "topology": "placebench lab study matrix",
-    "trees": "placebench lab study matrix",
-    "utilization": "placebench lab study matrix",
-}
-"""Keys of a plan that do not apply, each with the command where it does."""
 
 
 @dataclass(frozen=True)
@@ -105,27 +95,7 @@ def _configure(parser: ArgumentParser) -> None:
         metavar="PATTERN",
         help="count the results in what the command printed, or in a response, as placebench study workers does",
     )
-    application = parser.add_argument_group("an application")
-    options.add_plan(application)
-    options.add_requests(parser, default="the plan's")
-    options.add_login(parser)
-    application.add_argument(
-        "--setup",
-        type=options.text,
-        metavar="COMMAND",
-        help="shell command that fills the database at $DATABASE_URL (default: the plan's)",
-    )
-    application.add_argument(
-        "--template-db",
-        type=options.text,
-        metavar="URL",
-        help="database, PostgreSQL or SQLite, that is copied and stays as it is (default: the plan's)",
-    )
-    application.add_argument(
-        "--database",
-        choices=_DATABASES,
-        help="where the data lies (default: the plan's, or that of --template-db, or postgresql)",
-    )
+    application = add_application(parser)
     application.add_argument(
         "--users",
         type=options.whole(1, limits.COMPARED_USERS),
@@ -137,12 +107,6 @@ def _configure(parser: ArgumentParser) -> None:
         type=options.number(0, limits.COMPARED_RATE_PER_S, above=True),
         metavar="R",
         help="requests that arrive per second, whatever the responses (default: the plan's)",
-    )
-    application.add_argument(
-        "--python",
-        type=options.path,
-        metavar="PATH",
-        help="Python of the environment that the application is in, for tables that name none (default: this one)",
     )
     options.add_rounds(parser, "the plan's, or 8; 2 with several users or a rate")
     options.add_server(parser)
@@ -168,7 +132,7 @@ def _measure_command(given: StudyMatrixOptions) -> int:
     from placebench.study.workers import Work
 
     axes = read_axes(given.axis, given.work)
-    control = _read_control(given.control, axes)
+    control = read_control(given.control, axes)
     if "://" in given.work[0] or FUNCTION.fullmatch(given.work[0]):
         raise UsageError(
             f"{given.work[0]} is no command: versions of an application are an axis, as --axis variant=main,HEAD "
@@ -184,118 +148,24 @@ def _measure_command(given: StudyMatrixOptions) -> int:
 
 def _measure_application(given: StudyMatrixOptions) -> int:
     """Measure the application of the plan; measurements are reported even if the run is interrupted or fails."""
-    from placebench.compare.what.trials import plan_names, read_plan
-    from placebench.runtime.postgres import open_server
-    from placebench.study.application_matrix import APP, AXES, RESERVED, ApplicationMatrix
-    from placebench.study.application_rig import CellSession
-    from placebench.study.axes import read_axes
-
     for name in _OF_COMMANDS:
         if getattr(given, name) is not None:
             raise UsageError(f"--{name} is for a command, and none was given after --: leave it away, or name one")
-    plan = read_plan(given.plan)
-    for name, where in _NOT_HERE.items():
-        if name == "trials" and not plan.has_trials:
-            continue
-        if getattr(plan, name) is not None:
-            raise UsageError(f"{plan.source}: {name} does not apply to an application's matrix: {where} takes it")
-    if plan.database == "mariadb":
-        raise UsageError(f'{plan.source}: database = "mariadb": placebench lab study matrix has it')
     check_count(given.count)
-    texts = [given.setup or "", given.template_db or "", *given.requests.login]
-    texts += [text for _, text in given.requests.requests_given]
-    known = plan_names(given.plan).union(*(re.findall(r"\{([\w-]+)\}", text) for text in texts))
-    axes: dict[str, tuple[Any, ...]] = {}
-    for name, values in read_axes(given.axis).items():
-        if name in RESERVED:
-            raise UsageError(f"--axis {name}: {{{name}}} has a meaning of its own in a plan: choose another name")
-        if name not in AXES and name not in known:
-            raise UsageError(
-                f"--axis {name}: {plan.source} has no {{{name}}}, which the values are to replace; axes of every "
-                f"application are {', '.join(AXES)}"
-            )
-        axes[name] = _read_values(name, values, is_command="server" in known)
-    if "variant" not in axes:
-        if not plan.variants and plan.tables.app is None:
-            raise UsageError(
-                f"no command was given, and {plan.source} has no table [tool.placebench.app] with an application"
-            )
-        axes["variant"] = plan.variants or (APP,)
-    said = {name: value for name in _OVERRIDING if (value := getattr(given, name)) is not None}
-    if twice := [name for name in (*said, *(["python"] if given.python else [])) if name in axes]:
-        raise UsageError(f"--{twice[0].replace('_', '-')} and --axis {twice[0]}: leave one of them away")
-    matrix = ApplicationMatrix(
+    application = ApplicationOptions(
+        axis=given.axis,
+        control=given.control,
+        requests=given.requests,
         plan=given.plan,
-        axes=axes,
-        control=_read_control(given.control, axes),
-        given=said,
-        requests=partial(_requests, given.requests),
+        given={name: value for name in OVERRIDING if (value := getattr(given, name)) is not None},
         python=given.python,
         seed=given.seed,
-        rounds=given.rounds,
-        count=given.count or "",
-        is_quick=given.preset == "quick",
     )
-    cells, impossible = matrix.read_cells()
-    for reason in dict.fromkeys(reason for _, reason in impossible):
-        points = (point for point, why in impossible if why == reason)
-        say(f"not measured: {', '.join(' '.join(map(str, point.values())) for point in points)}: {reason}")
+    matrix, plan = read_application(application, "an application's matrix")
+    matrix = replace(matrix, rounds=given.rounds, count=given.count or "", is_quick=given.preset == "quick")
     repeats = first_given(given.replicates, plan.replicates, default=options.STUDY_REPLICATES)
-    spec = matrix.spec(cells, impossible, repeats=max(1, repeats))
-
-    with ExitStack() as stack:
-        folder = stack.enter_context(run_folder(given.run, "study-matrix"))
-        needs_server = any(cell.data.database == "postgresql" for cell in cells.values())
-        server = stack.enter_context(open_server(given.run.server)) if needs_server else None
-        session = CellSession(spec, next(iter(cells.values())).data, folder, server)
-        with (
-            steps(given.run.command, session.steps) as announce,
-            reported(folder, partial(emit_report, given.output)),
-        ):
-            session.run(announce, note=say)
+    measure_cells(given.run, given.output, matrix, partial(matrix.spec, repeats=max(1, repeats)), name="study-matrix")
     return 0
-
-
-def _requests(given: options.RequestOptions, values: Mapping[str, str]) -> "tuple[list[Request], list[Request]]":
-    """Return the requests of the command line and of its login, with the values filled in."""
-    from placebench.compare.what.trials import fill_in
-
-    filled = replace(
-        given,
-        requests_given=tuple((option, fill_in(text, values)) for option, text in given.requests_given),
-        login=tuple(fill_in(text, values) for text in given.login),
-    )
-    return filled.requests(), filled.logins()
-
-
-def _read_values(axis: str, values: Sequence[str], *, is_command: bool) -> tuple[Any, ...]:
-    """Return the values of an application's axis; raises UsageError for one that the axis cannot have."""
-    kinds: dict[str, Callable[[str], Any]] = {
-        "processes": options.worker_count,
-        "threads": options.worker_count,
-        "users": options.whole(1, limits.COMPARED_USERS),
-        "rate": options.number(0, limits.COMPARED_RATE_PER_S, above=True),
-    }
-    choices = {"database": _DATABASES, **({} if is_command else {"server": _SERVERS})}
-    try:
-        found = tuple(map(kinds.get(axis, options.text), values))
-    except ArgumentTypeError as error:
-        raise UsageError(f"--axis {axis}: {error}") from error
-    if strange := [value for value in found if axis in choices and value not in choices[axis]]:
-        raise UsageError(f"--axis {axis}: expected {', '.join(choices[axis])}, saw {strange[0]!r}")
-    return found
-
-
-def _read_control(given: Sequence[str] | None, axes: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Return the values of the control: those given, or the first value of the first axis."""
-    control: dict[str, Any] = {}
-    first = next(iter(axes))
-    for text in given or (f"{first}={axes[first][0]}",):
-        name, _, value = text.partition("=")
-        if name not in axes or name in control or not value:
-            raise UsageError(f"--control {text!r}: expected NAME=V with an axis ({', '.join(axes)}), each once")
-        control[name] = next((each for each in axes[name] if str(each) == value), value)
-    return control
 
 
 COMMANDS: dict[str, Command[Any]] = {

@@ -73,6 +73,7 @@ POINTS: Mapping[str, Sequence[dict[str, Any]]] = {
     "study-matrix-app": [
         {"variant": variant, "users": users} for users in (1, 25) for variant in ("plain", "recorder")
     ],
+    "study-saturation": [{"variant": variant} for variant in ("plain", "recorder")],
     "study-workers": [{"way": way, "workers": workers} for way in ("threads", "forks") for workers in (1, 2)],
 }
 SETTINGS: Mapping[str, dict[str, Any]] = {
@@ -111,6 +112,7 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
     },
     "study-matrix": {"control": {"plugin": "off"}, "jobs": 40, "count": "$.orders[*]"},
     "study-matrix-app": {"control": {"variant": "plain"}, "count": "$.orders[*]"},
+    "study-saturation": {"control": {"variant": "plain"}, "objective": "p95 <= 0.05s", "users": [], "step_s": 10.0},
     "study-workers": {"jobs": 40, "count": "$.orders[*]", "coroutine": "", "pythons": {"python": "/usr/bin/python3"}},
 }
 VALUES: Mapping[str, dict[str, Any]] = {
@@ -229,6 +231,34 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "bytes_sent": 200.0,
         "body_bytes": 1000.0,
         "results": 10.0,
+    },
+    "study-saturation": {
+        "knee_per_s": 69.0,
+        "max_per_s": 99.0,
+        "steps": [
+            {
+                "load": rate,
+                "requests": 500,
+                "failures": 0,
+                "throughput_per_s": rate,
+                "latency_s": {"p50": 0.012, "p90": 0.03, "p95": p95_s, "p99": None},
+                "client_cpu": 0.2,
+                "missed": 0,
+                "outcome": outcome,
+                "why": why,
+                "objective_s": p95_s,
+            }
+            for rate, p95_s, outcome, why in ((60.0, 0.04, "held", ""), (80.0, 0.08, "broken", "p95 is 80.0 ms"))
+        ],
+        "saturated": {
+            "users": 32,
+            "throughput_per_s": 99.0,
+            "alone_s": 0.01,
+            "client_cpu": 0.3,
+            "full": "worker CPU",
+            "why": "1 process used 99% of a core",
+            "usage": {"machine_cpu": 0.6, "process_cpu": 0.99, "processes": 1, "threads": 1},
+        },
     },
     "study-workers": {
         "elapsed_s": 2.0,

@@ -112,6 +112,7 @@ BENCH = (
     Call("history add", "a history needs the application", exit_code=2),
     Call("history backfill HEAD~1..HEAD", "a history needs the application", exit_code=2),
     *(Call(f"history {words}", "begins one", exit_code=2) for words in ("show", "check", "bless 1 --reason x")),
+    Call("study saturation --slo 'p95 <= 9ms'", "has no table [tool.placebench.app]", exit_code=2),
     Call("study matrix --axis what=1,2 --jobs 2 -n 1 -- echo {{what}}", "× control"),
     Call(
         "study network --latency-ms 0 -n 1 --setup true --server {server} -- bash -c ': </dev/tcp/127.0.0.1/{{port}}'",

@@ -112,6 +112,7 @@ for name in COMMANDS.own:
         words = {"compare": ["a", "b"], "profile attach": ["1"], "load": ["http://127.0.0.1:1"]}.get(name, [])
         words = words or {"report reproduce": ["figures.json"], "history backfill": ["HEAD~1..HEAD"]}.get(name, [])
         words = words or {"study matrix": ["--axis", "a=1,2", "true", "{a}"], "study workers": ["true"]}.get(name, [])
+        words = words or {"study saturation": ["--users", "1"]}.get(name, [])
         words = words or {"study network": ["--link", "127.0.0.1:1", "true"]}.get(name, [])
         stderr = io.StringIO()
         with contextlib.redirect_stderr(stderr):

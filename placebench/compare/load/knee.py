@@ -10,7 +10,6 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 from placebench.addresses import service_address
 from placebench.compare.keep.records import LoadResult
@@ -30,7 +29,7 @@ RATES = 5
 """The number of rates of a replicate."""
 _SPREAD = 0.6
 """The logarithm of the factor over which these rates are spread."""
-_ALONE_REQUESTS, _ALONE_WARMUP = 10, 2
+_ALONE_REQUESTS, _ALONE_WARMUP = 12, 2
 _ALMOST_IDLE = 0.1
 """The share of the throughput of a user who is alone at which queues are too short to matter."""
 _SPARE = 1.2
@@ -44,15 +43,17 @@ class KneeLoad:
     """The loads that find the knee of the service at one URL."""
 
     def __init__(
-        self, spec: LoadSpec, objective: Objective, folder: Path, *, step_s: float, database_url: str = ""
+        self, spec: LoadSpec, objective: Objective | None, folder: Path, *, step_s: float, database_url: str = ""
     ) -> None:
         """Prepare the loads; nothing is sent yet.
 
+        objective: None for loads of users only.
         spec: the requests, and the longest time for a response. folder: where locust's log is written.
         step_s: the least duration of a step; it is longer if the objective's percentile needs more samples.
         database_url: the service's PostgreSQL, whose sessions show what they wait for; empty if it is not known.
         """
-        timeout_s = min(spec.response_timeout_s, max(_MAX_RESPONSE_S, _MAX_RESPONSE_TIMES_LIMIT * objective.limit_s))
+        limit_s = objective.limit_s if objective else 0.0
+        timeout_s = min(spec.response_timeout_s, max(_MAX_RESPONSE_S, _MAX_RESPONSE_TIMES_LIMIT * limit_s))
         self._spec = replace(spec, kind="closed", users=1, rate_per_s=None, response_timeout_s=timeout_s)
         self._objective = objective
         self._folder = folder
@@ -60,17 +61,21 @@ class KneeLoad:
         self._database_url = database_url
 
     def alone(self) -> float:
-        """Return the median latency in seconds of a user who is alone, once warm; raises LoadError if all fail."""
+        """Return the latency in seconds of a user who is alone, once warm; raises LoadError if all requests fail.
+
+        It is the lower quartile, which other programs on the machine change less than the median.
+        """
         spec = replace(
             self._spec, requests=_ALONE_REQUESTS, warmup=max(_ALONE_WARMUP, self._spec.warmup), processes=1, time_s=None
         )
         result = run_load(spec, folder=self._folder)
         if not result.latency_s:
             raise LoadError(f"every request of a user who is alone failed, first: {result.failure_messages[0]}")
-        return max(median(result.latency_s), 1e-6)
+        return max(sorted(result.latency_s)[len(result.latency_s) // 4], 1e-6)
 
     def step(self, rate: float, *, seed: int) -> tuple[LoadStep, LoadResult]:
         """Load the service at this rate; return the judged step and its samples."""
+        assert self._objective is not None
         spec = replace(
             self._spec,
             kind="open",
@@ -82,6 +87,12 @@ class KneeLoad:
         result = run_load(spec, folder=self._folder)
         return judge_load(rate, result, self._objective, at_once=spec.at_once), result
 
+    def closed(self, users: int) -> LoadStep:
+        """Load the service with users who wait for responses; a step is broken if requests fail."""
+        spec = replace(self._spec, users=users, time_s=self._step_s, requests=None)
+        result = run_load(spec, folder=self._folder)
+        return judge_load(users, result, None, at_once=spec.at_once)
+
     def search(
         self, measure: Callable[[float], LoadStep], *, alone_s: float, start: float | None, resolution: float
     ) -> Iterator[LoadStep]:
@@ -89,6 +100,7 @@ class KneeLoad:
 
         It ends early if the objective is not met even when the service is almost idle.
         """
+        assert self._objective is not None
         if alone_s > self._objective.limit_s:
             why = f"a user who is alone waits {alone_s * 1000:.3g} ms"
             yield LoadStep(1 / alone_s, 1, 0, 1 / alone_s, {"p50": alone_s, "p95": None}, 0.0, 0, "broken", why)

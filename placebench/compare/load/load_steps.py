@@ -95,7 +95,7 @@ class Saturated:
     users: Count
     throughput_per_s: Amount
     alone_s: Amount
-    """The median latency of a user who is alone, in seconds."""
+    """The latency of a user who is alone, in seconds: the lower quartile."""
     client_cpu: Amount
     """Share of a core that the generator used."""
     full: Full

@@ -20,7 +20,7 @@ Served = Callable[..., RunningServer]
     ("path", "full"),
     [
         ("/cpu", {"worker CPU", "machine CPU"}),
-        ("/lock", {"one lock"}),
+        ("/lock", {"one lock", "limit"}),  # the second, if the machine was busy while the user was alone
         ("/limit", {"limit"}),
         ("/wait", {"workers"}),
     ],

@@ -49,6 +49,7 @@ NEEDED = {
     "telemetry show": (["no_such_folder"], []),
     "study matrix": (["no_such_program", "{size}"], ["--axis", "size=1,2"]),
     "study network": (["no_such_program"], []),
+    "study saturation": ([], ["--users", "1"]),
     "study workers": (["no_such_module:function"], []),
     "lab study matrix": (["stack"], []),
 }

@@ -1,13 +1,12 @@
 """The knee of services with a known law: one queue, simulated, with arrivals as locust sends them."""
 
 import math
-import random
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import takewhile
 from pathlib import Path
 
 import pytest
+from simulated_queue import Law, constant, exponential, served
 
 from placebench.compare.keep.records import LoadResult
 from placebench.compare.load import knee
@@ -15,47 +14,8 @@ from placebench.compare.load.capacity import CapacitySearch
 from placebench.compare.load.load_run import LoadSpec
 from placebench.compare.load.load_steps import Knee, LoadStep, Saturated, Saturation, capacity_of, parse_objective
 from placebench.errors import LoadError
-from placebench.loadgen.options import arrivals
 from placebench.meters.readings import Usage
 from placebench.report import build_report
-
-Law = Callable[[random.Random], float]
-
-
-def served(spec: LoadSpec, taken_s: Law) -> LoadResult:
-    """The load of *spec* on one queue: each request begins when it is due and the one before has ended."""
-    chance = random.Random(f"times of {spec.seed}")  # not the draws of the arrivals
-    free = 0.0
-    due: list[float] = []
-    latency: list[float] = []
-    if spec.kind == "open":
-        assert spec.rate_per_s is not None
-        assert spec.time_s is not None
-        end_s = spec.time_s
-        due = list(takewhile(lambda at: at < end_s, arrivals(spec.rate_per_s, spec.seed)))
-    for number in range(spec.requests or 0):
-        due.append(float(number))
-    for at in due:
-        free = max(free, at) + taken_s(chance)
-        latency.append(free - at)
-    return LoadResult(
-        kind=spec.kind,
-        users=spec.users,
-        rate_per_s=spec.rate_per_s,
-        seed=spec.seed,
-        elapsed_s=max(at + taken for at, taken in zip(due, latency, strict=True)),
-        started_s=due,
-        latency_s=latency,
-        service_s=latency,
-        body_bytes=[1] * len(due),
-        statuses={"200": len(due)},
-        failures=0,
-        failure_messages=[],
-        in_flight=0,
-        missed=0,
-        client_cpu_s=0.0,
-    )
-
 
 SATURATED = Saturated(32, 99.0, 0.01, 0.2, "worker CPU", "1 process used 99% of a core", Usage())
 
@@ -75,16 +35,6 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Sat
         return searched.result
 
     return found
-
-
-def exponential(mean_s: float) -> Law:
-    """M/M/1: service times from the exponential distribution."""
-    return lambda chance: chance.expovariate(1 / mean_s)
-
-
-def constant(mean_s: float) -> Law:
-    """M/D/1: all service times are equal."""
-    return lambda _: mean_s
 
 
 @pytest.mark.parametrize(

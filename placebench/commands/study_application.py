@@ -1,0 +1,242 @@
+"""The options of studies of an application, their axes, and the session that measures its cells."""
+
+import re
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from placebench import limits
+from placebench.commands import options
+from placebench.commands.output import emit_report, say, steps
+from placebench.commands.runs import first_given, reported, run_folder
+from placebench.errors import UsageError
+
+if TYPE_CHECKING:
+    from argparse import _ArgumentGroup
+
+    from placebench.compare.what.trials import Experiment
+    from placebench.http_session import Request
+    from placebench.study.application_matrix import ApplicationMatrix
+    from placebench.study.application_rig import Cell, CellSetup
+    from placebench.study.session import Point, StudySpec
+
+_SERVERS: Final = ("uwsgi", "gunicorn", "uvicorn", "hypercorn", "granian")
+DATABASES: Final = ("postgresql", "sqlite", "none")
+OVERRIDING: Final = ("setup", "template_db", "database", "users", "rate")
+"""Options that override a key of the plan."""
+_NOT_HERE: Final = {
+    "trials": "placebench compare",
+    "control": "placebench compare",
+    "bound_s": "placebench compare",
+    "topology": "placebench lab study matrix",
+    "trees": "placebench lab study matrix",
+    "utilization": "placebench lab study matrix",
+}
+"""Keys of a plan that do not apply, each with the command where it does."""
+
+
+@dataclass(frozen=True)
+class ApplicationOptions:
+    """The options that say which application a study measures, with which values of its axes."""
+
+    axis: Sequence[str]
+    control: Sequence[str] | None
+    requests: options.RequestOptions
+    plan: Path | None
+    given: Mapping[str, Any]
+    """Options that override a key of the plan, by the name of the key."""
+    python: Path | None
+    seed: int
+
+
+def add_application(parser: ArgumentParser) -> "_ArgumentGroup":
+    """Add the options of a plan's application, except for those of its load; return their group."""
+    application = parser.add_argument_group("an application")
+    options.add_plan(application)
+    options.add_requests(parser, default="the plan's")
+    options.add_login(parser)
+    application.add_argument(
+        "--setup",
+        type=options.text,
+        metavar="COMMAND",
+        help="shell command that fills the database at $DATABASE_URL (default: the plan's)",
+    )
+    application.add_argument(
+        "--template-db",
+        type=options.text,
+        metavar="URL",
+        help="database, PostgreSQL or SQLite, that is copied and stays as it is (default: the plan's)",
+    )
+    application.add_argument(
+        "--database",
+        choices=DATABASES,
+        help="where the data lies (default: the plan's, or that of --template-db, or postgresql)",
+    )
+    application.add_argument(
+        "--python",
+        type=options.path,
+        metavar="PATH",
+        help="Python of the environment that the application is in, for tables that name none (default: this one)",
+    )
+    return application
+
+
+def measure_saturation(
+    run: options.RunOptions,
+    output: options.OutputOptions,
+    application: ApplicationOptions,
+    *,
+    slo: str | None,
+    users: Sequence[int] = (),
+    step_s: float,
+    replicates: int | None,
+    name: str,
+) -> None:
+    """Measure the capacity of an application's cells at an objective, or their throughput with numbers of users."""
+    from placebench.compare.load.load_steps import parse_objective
+    from placebench.study.saturation import ApplicationSaturation
+
+    matrix, plan = read_application(application, "a study of saturation", without=("users", "rate"))
+    study = ApplicationSaturation(
+        matrix=matrix,
+        objective=parse_objective(slo) if slo else None,
+        users=tuple(sorted(set(users))),
+        step_s=step_s,
+        say=say,
+    )
+    repeats = first_given(replicates, plan.replicates, default=options.STUDY_REPLICATES)
+    measure_cells(run, output, matrix, partial(study.spec, repeats=max(1, repeats)), name=name)
+
+
+def read_application(
+    given: ApplicationOptions, what: str, *, without: Sequence[str] = ()
+) -> "tuple[ApplicationMatrix, Experiment]":
+    """Return the axes of the plan's application, and the plan; raise UsageError for what does not apply.
+
+    what: the study, for error messages. without: axes and keys of the plan that it does not have.
+    """
+    from placebench.compare.what.trials import plan_names, read_plan
+    from placebench.study.application_matrix import APP, AXES, RESERVED, ApplicationMatrix
+    from placebench.study.axes import read_axes
+
+    plan = read_plan(given.plan)
+    for name, where in _NOT_HERE.items():
+        if name == "trials" and not plan.has_trials:
+            continue
+        if getattr(plan, name) is not None:
+            raise UsageError(f"{plan.source}: {name} does not apply to {what}: {where} takes it")
+    for name in without:
+        if getattr(plan, name, None) is not None:
+            say(f"{plan.source}: {name} does not apply to {what}, which makes loads of its own")
+    if plan.database == "mariadb":
+        raise UsageError(f'{plan.source}: database = "mariadb": placebench lab study matrix has it')
+    texts = [*(str(value) for value in given.given.values()), *given.requests.login]
+    texts += [text for _, text in given.requests.requests_given]
+    known = plan_names(given.plan).union(*(re.findall(r"\{([\w-]+)\}", text) for text in texts))
+    axes: dict[str, tuple[Any, ...]] = {}
+    for name, values in read_axes(given.axis).items():
+        if name in RESERVED:
+            raise UsageError(f"--axis {name}: {{{name}}} has a meaning of its own in a plan: choose another name")
+        if name in without:
+            raise UsageError(f"--axis {name} does not apply to {what}: placebench study matrix has it")
+        if name not in AXES and name not in known:
+            raise UsageError(
+                f"--axis {name}: {plan.source} has no {{{name}}}, which the values are to replace; axes of every "
+                f"application are {', '.join(axis for axis in AXES if axis not in without)}"
+            )
+        axes[name] = _read_values(name, values, is_command="server" in known)
+    if "variant" not in axes:
+        if not plan.variants and plan.tables.app is None:
+            raise UsageError(f"{plan.source} has no table [tool.placebench.app] with an application to measure")
+        axes["variant"] = plan.variants or (APP,)
+    said = [*given.given, *(["python"] if given.python else [])]
+    if twice := [name for name in said if name in axes]:
+        raise UsageError(f"--{twice[0].replace('_', '-')} and --axis {twice[0]}: leave one of them away")
+    matrix = ApplicationMatrix(
+        plan=given.plan,
+        axes=axes,
+        control=read_control(given.control, axes),
+        given={**given.given, **dict.fromkeys(without)},
+        requests=partial(_requests, given.requests),
+        python=given.python,
+        seed=given.seed,
+    )
+    return matrix, plan
+
+
+def measure_cells(
+    run: options.RunOptions,
+    output: options.OutputOptions,
+    matrix: "ApplicationMatrix",
+    spec: "Callable[[Mapping[str, Cell], Sequence[tuple[Point, str]]], StudySpec[CellSetup]]",
+    *,
+    name: str,
+) -> None:
+    """Measure the cells of an application in a run folder named after *name*, and print the report.
+
+    Measurements are reported even if the run is interrupted or fails.
+    """
+    from placebench.runtime.postgres import open_server
+    from placebench.study.application_rig import CellSession
+
+    cells, impossible = matrix.read_cells()
+    for reason in dict.fromkeys(reason for _, reason in impossible):
+        points = (point for point, why in impossible if why == reason)
+        say(f"not measured: {', '.join(' '.join(map(str, point.values())) for point in points)}: {reason}")
+    made = spec(cells, impossible)
+    with ExitStack() as stack:
+        folder = stack.enter_context(run_folder(run, name))
+        needs_server = any(cell.data.database == "postgresql" for cell in cells.values())
+        server = stack.enter_context(open_server(run.server)) if needs_server else None
+        session = CellSession(made, next(iter(cells.values())).data, folder, server)
+        with (
+            steps(run.command, session.steps) as announce,
+            reported(folder, partial(emit_report, output)),
+        ):
+            session.run(announce, note=say)
+
+
+def _requests(given: options.RequestOptions, values: Mapping[str, str]) -> "tuple[list[Request], list[Request]]":
+    """Return the requests of the command line and of its login, with the values filled in."""
+    from placebench.compare.what.trials import fill_in
+
+    filled = replace(
+        given,
+        requests_given=tuple((option, fill_in(text, values)) for option, text in given.requests_given),
+        login=tuple(fill_in(text, values) for text in given.login),
+    )
+    return filled.requests(), filled.logins()
+
+
+def _read_values(axis: str, values: Sequence[str], *, is_command: bool) -> tuple[Any, ...]:
+    """Return the values of an application's axis; raises UsageError for one that the axis cannot have."""
+    kinds: dict[str, Callable[[str], Any]] = {
+        "processes": options.worker_count,
+        "threads": options.worker_count,
+        "users": options.whole(1, limits.COMPARED_USERS),
+        "rate": options.number(0, limits.COMPARED_RATE_PER_S, above=True),
+    }
+    choices = {"database": DATABASES, **({} if is_command else {"server": _SERVERS})}
+    try:
+        found = tuple(map(kinds.get(axis, options.text), values))
+    except ArgumentTypeError as error:
+        raise UsageError(f"--axis {axis}: {error}") from error
+    if strange := [value for value in found if axis in choices and value not in choices[axis]]:
+        raise UsageError(f"--axis {axis}: expected {', '.join(choices[axis])}, saw {strange[0]!r}")
+    return found
+
+
+def read_control(given: Sequence[str] | None, axes: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Return the values of the control: those given, or the first value of the first axis."""
+    control: dict[str, Any] = {}
+    first = next(iter(axes))
+    for text in given or (f"{first}={axes[first][0]}",):
+        name, _, value = text.partition("=")
+        if name not in axes or name in control or not value:
+            raise UsageError(f"--control {text!r}: expected NAME=V with an axis ({', '.join(axes)}), each once")
+        control[name] = next((each for each in axes[name] if str(each) == value), value)
+    return control

@@ -1,0 +1,113 @@
+"""`placebench study saturation`: how much load an application takes, and what is full, over arrival rates or users."""
+
+from argparse import ArgumentParser
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placebench import limits
+from placebench.commands import STARTS_SERVERS, Command, options
+from placebench.commands.study_application import (
+    OVERRIDING,
+    ApplicationOptions,
+    add_application,
+    measure_saturation,
+)
+
+if TYPE_CHECKING:
+    from placebench.compare.what.data_setup import DatabaseKind
+
+_STEP_S, _QUICK_STEP_S = 10.0, 3.0
+
+
+@dataclass(frozen=True)
+class StudySaturationOptions(options.RunCommandOptions):
+    """The options of `placebench study saturation`."""
+
+    requests: options.RequestOptions
+    slo: str | None
+    users: tuple[int, ...] | None
+    axis: tuple[str, ...] | None
+    control: tuple[str, ...] | None
+    plan: Path | None
+    setup: str | None
+    template_db: str | None
+    database: "DatabaseKind | None"
+    python: Path | None
+    time: float | None
+    replicates: int | None
+    preset: str | None
+    seed: int
+
+
+def _configure(parser: ArgumentParser) -> None:
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument(
+        "--slo",
+        metavar="EXPR",
+        help="find the highest arrival rate at which this holds, as 'p95 <= 500ms', as placebench load --slo does",
+    )
+    kind.add_argument(
+        "--users",
+        type=options.wholes(1, limits.USERS),
+        metavar="N",
+        help="number of users who wait for responses, or several, as 1,4,16: the throughput and the latency with each",
+    )
+    parser.add_argument(
+        "--axis",
+        type=options.text,
+        action="append",
+        metavar="NAME=V,V",
+        help="an axis and its values; repeatable, every combination is measured: variant, server, processes, threads, "
+        "python, database, setup, template_db, or a name in braces in the plan (default: the plan's variants)",
+    )
+    parser.add_argument(
+        "--control",
+        type=options.text,
+        action="append",
+        metavar="NAME=V",
+        help="what a combination is compared with: itself with this value; repeatable (default: the first value of the "
+        "first axis)",
+    )
+    parser.add_argument(
+        "--time",
+        type=options.seconds,
+        metavar="S",
+        help=f"seconds of each step, at least (default: {_STEP_S:g}; --preset quick: {_QUICK_STEP_S:g})",
+    )
+    add_application(parser)
+    options.add_server(parser)
+    options.add_replicates(parser, options.STUDY_REPLICATES, at_least=1)
+    options.add_preset(parser, quick=f"steps of {_QUICK_STEP_S:g} s", default="all")
+    options.add_seed(parser, "seed of the order of the measurements and of the arrivals")
+    options.add_out(parser, "folder of the run (default: a new one in profiles/)")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or with the newest one")
+    options.add_output(parser, markdown=True, page=True)
+
+
+def _run(given: StudySaturationOptions) -> int:
+    """Measure each combination; those that cannot be measured are named."""
+    measure_saturation(
+        given.run,
+        given.output,
+        ApplicationOptions(
+            axis=given.axis or (),
+            control=given.control,
+            requests=given.requests,
+            plan=given.plan,
+            given={name: value for name in OVERRIDING if (value := getattr(given, name, None)) and name != "users"},
+            python=given.python,
+            seed=given.seed,
+        ),
+        slo=given.slo,
+        users=given.users or (),
+        step_s=given.time or (_QUICK_STEP_S if given.preset == "quick" else _STEP_S),
+        replicates=given.replicates,
+        name="study-saturation",
+    )
+    return 0
+
+
+COMMANDS: dict[str, Command[Any]] = {
+    "study saturation": Command(_configure, _run, options=StudySaturationOptions, needs_linux=STARTS_SERVERS),
+}
