@@ -304,6 +304,7 @@ SECTIONS: dict[str, Any] = {
     "sequential": lambda arguments: _beside("sequential_simulation").bench_sequential(arguments, say, spread),
     "controls": lambda arguments: _beside("control_trials").bench_controls(arguments, say, spread),
     "controls-real": lambda arguments: _beside("control_trials").bench_controls_real(arguments, say, spread),
+    "knees": lambda arguments: _beside("knees").bench_knees(arguments, say, spread),
     "profiler": bench_profiler,
     "profiled": bench_profiled,
     "flame": bench_flame,

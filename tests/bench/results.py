@@ -252,6 +252,7 @@ RECIPES = (
     Recipe("waiting", ("waiting.json",), section="waiting"),
     Recipe("sequential", ("sequential.json",), section="sequential"),
     Recipe("controls", ("controls.json",), section="controls"),
+    Recipe("knees", ("knees.json",), section="knees --runs 5", minutes=25),
     Recipe("controls-real", ("controls-real.json",), section="controls-real --runs 20", minutes=80),
     Recipe(
         "operators",

@@ -1,0 +1,73 @@
+"""How near `placebench load --slo` comes to the capacity of services whose law is known.
+
+    tox -e bench -- knees --runs 5
+
+Each service is one queue of 5 ms a request (tests/fakes/queue_service.py): exponential service times (M/M/1) with a
+p95 of at most 50 ms, and constant ones (M/D/1) with one of at most 25 ms. Both are measured at the same time, because
+the services use no CPU.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from raw_file import measured_here, write_raw
+
+SERVICE_S, STEP_S = 0.005, 5.0
+LAWS = {
+    "M": ("p95 <= 50ms", 1 / SERVICE_S - math.log(20) / 0.05),
+    # By simulation of 60,000 arrivals: a percentile of the latency of M/D/1 has no closed form.
+    "D": ("p95 <= 25ms", 69.2 * 0.01 / SERVICE_S),
+}
+"""The objective and the true capacity by the law of the service times."""
+SERVICE = Path(__file__).parents[1] / "fakes" / "queue_service.py"
+
+
+def answer(law: str, seed: int) -> dict[str, Any]:
+    """One search, with its interval and its steps."""
+    objective, true_per_s = LAWS[law]
+    command = [sys.executable, str(SERVICE), law, str(SERVICE_S), str(seed)]
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served,
+    ):
+        try:
+            assert served.stdout is not None
+            words = ["--slo", objective, "--time", f"{STEP_S:g}", "--seed", str(1000 * seed), "--json"]
+            url = served.stdout.readline().strip()
+            program = [sys.executable, "-m", "placebench", "load", url, *words, "--out", f"{scratch}/run"]
+            done = subprocess.run(program, stdout=subprocess.PIPE, text=True, check=False)
+        finally:
+            served.kill()
+    found = json.loads(done.stdout)
+    return {
+        "law": f"M/{law}/1",
+        "objective": objective,
+        "true_per_s": true_per_s,
+        "seed": seed,
+        "exit_code": done.returncode,
+        "capacity": found["capacity"],
+        "replicates_per_s": [knee["rate_per_s"] for knee in found["knees"]],
+        "full": found["saturated"] and found["saturated"]["full"],
+        "max_per_s": found["saturated"] and found["saturated"]["throughput_per_s"],
+    }
+
+
+def bench_knees(arguments: argparse.Namespace, say: Callable[..., None], _: Callable[..., str]) -> None:
+    """Measure both services that often, and write the answers to knees.json."""
+    answers: list[dict[str, Any]] = []
+    for seed in range(1, (arguments.runs or 5) + 1):
+        with ThreadPoolExecutor(len(LAWS)) as pool:
+            answers += pool.map(answer, LAWS, [seed] * len(LAWS))
+        for each in answers[-len(LAWS) :]:
+            found = each["capacity"]
+            off = f"{found['rate_per_s'] / each['true_per_s'] - 1:+.1%}" if found else "no capacity"
+            say("knees", each["law"], off, str(each["full"]))
+        write_raw(arguments.out / "knees.json", {**measured_here(), "service_s": SERVICE_S, "answers": answers})
