@@ -76,7 +76,8 @@ def compare_plans(prepared: PreparedVariants, pairs: Sequence[tuple[str, str]]) 
             sent = planned[variant][key].statement
             place = _place(sent.caller, named[variant]) if sent.caller else ""
             made.append(ChangedPlan(baseline, variant, " ".join(sent.sql.split()), place, before, after))
-    ChangedPlan.save_all(prepared.folder, made)
+    if planned:
+        ChangedPlan.save_all(prepared.folder, made)
     return made
 
 

@@ -83,7 +83,8 @@ def profile_variants(run: RunFolder, prepared: PreparedVariants, replicates: int
         profile = partial(_profile, prepared, number=number, enough_s=_ENOUGH_S / replicates)
         try:
             recorded = profile(names) if names else []
-        except FAILURES:  # which variant it is shows when each is alone
+        except FAILURES as failure:  # which variant it is shows when each is alone
+            run.note(f"a profile failed, now each variant is profiled alone: {error_text(failure)}")
             recorded = []
             for name in names:
                 try:
