@@ -3,6 +3,7 @@
 Run by the Python that has openstack-placement, with nothing of ours imported; `programs.py` speaks to it. A line in:
 `{"method", "path", "query", "headers", "body"}`, path and query as WSGI has them, a character a byte. A line out:
 `{"status", "body"}`, the body parsed if it is JSON. Placement is set up by its environment variables.
+`--upstream` makes the changes of upstream_search.py.
 """
 
 import io
@@ -11,6 +12,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -60,6 +62,11 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # Placement logs to stdout, and must not speak into the answers
     logging.disable(logging.CRITICAL)
+    if "--upstream" in sys.argv:
+        sys.path.insert(0, str(Path(__file__).resolve().parent))
+        import upstream_search
+
+        upstream_search.install()
     from placement.wsgi.api import application
 
     for line in sys.stdin:

@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -79,8 +80,8 @@ class Placement:
     def __init__(self, child: Child) -> None:
         self._child = child
 
-    def ask(self, request: Request) -> Answer:
-        """What it answers; RuntimeError with the end of its log when it has died."""
+    def ask(self, request: Request, timeout_s: float | None = None) -> Answer:
+        """What it answers; RuntimeError with the end of its log when it has died, TimeoutError when it was too slow."""
         said = {
             "method": request.method,
             "path": request.path.encode().decode("latin-1"),
@@ -91,7 +92,19 @@ class Placement:
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._child.stdin.write(json.dumps(said) + "\n")
+        was_too_slow = threading.Event()
+
+        def give_up() -> None:
+            was_too_slow.set()
+            self._child.kill()
+
+        timer = threading.Timer(timeout_s or threading.TIMEOUT_MAX, give_up)
+        timer.daemon = True
+        timer.start()
         line = self._child.stdout.readline()
+        timer.cancel()
+        if was_too_slow.is_set():
+            raise TimeoutError
         if not line:
             raise RuntimeError(f"Placement ended: {self._child.log_tail()}")
         answer = json.loads(line)
@@ -99,8 +112,11 @@ class Placement:
 
 
 @contextmanager
-def placement(python: str, database_url: str, **settings: str) -> Iterator[Placement]:
-    """Placement on tables that are there; settings: further options, `workarounds__name="True"`."""
+def placement(python: str, database_url: str, upstream: bool = False, /, **settings: str) -> Iterator[Placement]:
+    """Placement on tables that are there; settings: further options, `workarounds__name="True"`.
+
+    upstream: with the changes of upstream_search.py.
+    """
     options = {
         "placement_database__connection": database_url,
         # Its own migrations would fail on our tables. What it adds at its start, standard traits and classes, is there.
@@ -111,7 +127,7 @@ def placement(python: str, database_url: str, **settings: str) -> Iterator[Place
     with tempfile.TemporaryDirectory(prefix="placebench-oracle-") as scratch:
         spec = ChildSpec(
             name="Placement",
-            argv=[python, str(_CHILD)],
+            argv=[python, str(_CHILD), *(["--upstream"] if upstream else [])],
             env={
                 **os.environ,
                 **{f"OS_{name.upper()}": value for name, value in options.items()},
