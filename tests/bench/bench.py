@@ -314,6 +314,8 @@ SECTIONS: dict[str, Any] = {
     "findings": lambda arguments: _beside("detectors").bench_findings(arguments, say, spread),
     "telemetry": lambda arguments: _beside("telemetry_cost").bench_telemetry(arguments, say, spread),
     "waiting": lambda arguments: _beside("waiting").bench_waiting(arguments, say, spread),
+    "matching": lambda arguments: _beside("matching").bench_matching(arguments, say, spread),
+    "spread": lambda arguments: _beside("matching").bench_spread(arguments, say, spread),
     "report": lambda arguments: _beside("reporting").bench_report(arguments, say, spread),
 }
 

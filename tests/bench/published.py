@@ -30,7 +30,8 @@ from placebench.stats.sequential import sequential_p
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "fakes")]  # PYTHONSAFEPATH hides what lies beside a program
 
-import study_figures  # noqa: E402, F401 - the figures that it adds
+import search_figures  # noqa: E402, F401 - the figures that it adds
+import study_figures  # noqa: E402, F401
 from figures import (  # noqa: E402
     FIGURES,
     RESULTS,
