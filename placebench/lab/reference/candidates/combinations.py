@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, product
+from itertools import chain, islice, product
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from placebench.lab.reference.candidates.completion import Completion, CompletionRules
@@ -25,6 +25,9 @@ PATIENCE: Final = 8
 """The number of dead ends after which a search only extends combinations that can be completed."""
 MAX_STEPS: Final = 1_000_000
 """The number of steps in vain after which a request is refused: some seconds."""
+FEW: Final = 1_000
+MAX_FOUND: Final = 300_000
+"""The number of combinations after which a request is refused; the first few of each anchor are not counted."""
 
 
 def capacity(total: int, reserved: int, allocation_ratio: float) -> int:
@@ -42,6 +45,7 @@ class StepLimit:
     def __init__(self, steps: int | None = None) -> None:
         """steps: the maximum; `MAX_STEPS` if None."""
         self._maximum = self._left = MAX_STEPS if steps is None else steps
+        self._found = 0
 
     def spend(self, steps: int) -> None:
         """Count the steps; raise BadRequest if there are more than the maximum."""
@@ -50,6 +54,14 @@ class StepLimit:
             raise BadRequest(
                 f"the search for candidates was given up after {self._maximum} steps in vain, so it is not known "
                 "whether there are others: request fewer groups, or equal amounts of a class in all of them"
+            )
+
+    def count_found(self) -> None:
+        """Count one more combination; raise BadRequest if there are more than the maximum."""
+        self._found += 1
+        if self._found > MAX_FOUND:
+            raise BadRequest(
+                f"there are more than {MAX_FOUND} candidates in a few trees: give a limit, or fewer groups"
             )
 
 
@@ -122,12 +134,17 @@ class Combinations(ABC, Generic[_Solution]):
             options: The solutions of each group at the anchor.
 
         Raises:
-            BadRequest: The search takes more steps than its limit.
+            BadRequest: The search takes more steps than its limit, or finds more combinations.
         """
+        found: Iterator[tuple[_Solution, ...]] = iter(())
         if self._is_unrestricted():
-            yield from product(*options)
+            found = product(*options)
         elif all(options) and self._could_suffice(options):
-            yield from self._grow(options)
+            found = self._grow(options)
+        yield from islice(found, FEW)
+        for combination in found:
+            self._step_limit.count_found()
+            yield combination
 
     def may_exist(self, options: Sequence[Sequence[_Solution]]) -> bool:
         """Return False if the matchings say that no combination of these options is allowed."""

@@ -3,7 +3,7 @@
 import json
 import tracemalloc
 from collections.abc import Hashable, Iterable, Sequence
-from itertools import islice, product
+from itertools import islice, permutations, product
 from typing import Any
 
 import pytest
@@ -298,6 +298,25 @@ def test_a_search_that_is_hard_is_given_up() -> None:
         list(host.combine([[*range(4)]] * len(PACKED)))
 
     assert host.tried <= MAX_STEPS / len(PACKED) + (combinations.PATIENCE + 1) * len(PACKED) * 4
+
+
+def test_too_many_combinations_are_refused_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight groups on eight devices have 40,320 combinations: the first 1000 and 5000 others are found, no more."""
+    monkeypatch.setattr(combinations, "MAX_FOUND", 5000)
+    host, options = devices(8, 8, isolate=True, numa=False, units=1)
+    found = []
+
+    with pytest.raises(BadRequest, match="more than 5000 candidates in a few trees: give a limit"):
+        found.extend(host.combine(options))
+    assert list(islice(host.combine(options), 5)) == list(islice(permutations(options[0]), 5))
+
+
+def test_a_thousand_combinations_of_each_tree_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four groups on six devices have 360 combinations, however many such trees a request has."""
+    monkeypatch.setattr(combinations, "MAX_FOUND", 0)
+    host, options = devices(4, 6, isolate=True, numa=False, units=1)
+
+    assert [360] * 3 == [len(list(host.combine(options))) for _ in range(3)]
 
 
 def test_all_trees_of_a_request_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
