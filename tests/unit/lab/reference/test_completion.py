@@ -15,6 +15,7 @@ from placebench.lab.reference.candidates.combinations import MAX_STEPS, Combinat
 from placebench.lab.reference.candidates.completion import Completion, Matching
 from placebench.lab.reference.candidates.dedup.solver import solve
 from placebench.lab.reference.candidates.dedup.tree_index import InventoryType, TreeClass, TreeIndex
+from placebench.lab.reference.candidates.objects.groups import choices_with_traits
 from placebench.lab.reference.domain.candidates_query import CandidateRequest, RequestGroup, parse_query
 from placebench.lab.reference.domain.problems import BadRequest
 
@@ -269,6 +270,24 @@ def test_providers_of_the_classes_together_have_the_required_traits(providers: l
         if "RED" in traits and traits & {"BLUE", "FAST"}:
             expected.append([str(number) for number in dict.fromkeys(choice)])
     assert expected == [each["mappings"][""] for each in json.loads(body)["allocation_requests"]]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 5), max_size=4, unique=True), min_size=1, max_size=4),
+    st.lists(st.frozensets(st.integers(0, 5)), max_size=3),
+)
+def test_choices_with_traits_are_those_of_the_product(choices: list[list[int]], required: list[frozenset[int]]) -> None:
+    """One provider of each choice, in order, and of these those that hold each set of required traits."""
+    every = [each for each in product(*choices) if all(not held.isdisjoint(each) for held in required)]
+
+    assert every == list(choices_with_traits(choices, required))
+
+
+def test_traits_that_exclude_each_other_are_found_at_once() -> None:
+    """Two traits, each on another provider of one class only, among 16 providers of 20 classes: 16²⁰ choices, none."""
+    choices = [[*range(16)]] * 19 + [[16, 17]]
+
+    assert list(choices_with_traits(choices, [{16}, {17}])) == []
 
 
 @pytest.mark.parametrize(("amounts", "count"), [([4] * 6 + [3] * 12, 6), ([7, 6, 5, 4, 3, 3, 3, 3, 3, 3], 4)])

@@ -3,9 +3,13 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from functools import reduce
+from itertools import accumulate, islice, product
+from operator import or_
 from typing import TypeVar
 
+from placebench.lab.reference.candidates.combinations import FEW, StepLimit
+from placebench.lab.reference.candidates.memo import Memo
 from placebench.lab.reference.candidates.objects.model import Candidate
 from placebench.lab.reference.candidates.objects.search import NothingFitsError, Search
 from placebench.lab.reference.candidates.results import search_bound
@@ -216,10 +220,60 @@ def _solve_spread(
     """
     first, *others = (_by_anchor(search, filters, demand.providers) for demand in demands)
     serving = [search.collection(choices) for choices in others]
+    limit = StepLimit()
     for anchor_id in first:
         if all(anchor_id in anchors for anchors in serving):
-            placements = product(first[anchor_id], *(choices[anchor_id] for choices in others))
-            yield from ((anchor_id, providers) for providers in islice(filter(filters.hold_required, placements), most))
+            choices = [first[anchor_id], *(each[anchor_id] for each in others)]
+            for number, providers in enumerate(islice(choices_with_traits(choices, filters.required), most)):
+                if number >= FEW:
+                    limit.count_found()
+                yield anchor_id, providers
+
+
+def choices_with_traits(
+    choices: Sequence[Sequence[int]], required: Sequence[Collection[int]]
+) -> Iterator[tuple[int, ...]]:
+    """Yield one provider of each of the choices, in the order of `product`, if together they have all required traits.
+
+    A branch that cannot have them is not entered, and of several that have the same traits only the first fails.
+
+    Args:
+        choices: The providers of each class.
+        required: For each set of required traits, the providers with one of its traits.
+    """
+    if not required:
+        yield from product(*choices)
+        return
+    wanted = (1 << len(required)) - 1
+    meets = Memo[int, int](lambda key: sum(1 << number for number, holders in enumerate(required) if key in holders))
+    by_class = (reduce(or_, map(meets.__getitem__, some), 0) for some in reversed(choices))
+    to_come = [*accumulate(by_class, or_, initial=0)][::-1]
+    placed, met, untried, is_dead_end = list[int](), [0], [iter(choices[0])], [True]
+    dead_ends = set[tuple[int, int]]()
+    while untried:
+        count = len(untried)
+        for provider in untried[-1]:
+            traits = met[-1] | meets[provider]
+            if traits | to_come[count] != wanted or (count, traits) in dead_ends:
+                continue
+            if count == len(choices):
+                is_dead_end[-1] = False
+                yield (*placed, provider)
+                continue
+            placed.append(provider)
+            met.append(traits)
+            untried.append(iter(choices[count]))
+            is_dead_end.append(True)
+            break
+        else:
+            untried.pop()
+            state = count - 1, met.pop()
+            if is_dead_end.pop():
+                dead_ends.add(state)
+            elif is_dead_end:
+                is_dead_end[-1] = False
+            if placed:
+                placed.pop()
 
 
 def _by_anchor(search: Search, filters: _GroupFilters, providers: ProvidersWithCapacity) -> dict[int, list[int]]:
