@@ -7,7 +7,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to load than all that this file does
     from typing import Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["Recording", "SqlProfiler", "Statement", "__version__"]
 
 _HOMES = {

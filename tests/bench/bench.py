@@ -312,6 +312,7 @@ SECTIONS: dict[str, Any] = {
     "memory": bench_memory,
     "soak": bench_soak,
     "findings": lambda arguments: _beside("detectors").bench_findings(arguments, say, spread),
+    "tools": lambda arguments: _beside("other_tools").bench_tools(arguments, say, spread),
     "telemetry": lambda arguments: _beside("telemetry_cost").bench_telemetry(arguments, say, spread),
     "waiting": lambda arguments: _beside("waiting").bench_waiting(arguments, say, spread),
     "matching": lambda arguments: _beside("matching").bench_matching(arguments, say, spread),

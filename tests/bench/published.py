@@ -32,6 +32,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "fakes")]  # PYTHONSAFEPATH hides w
 
 import search_figures  # noqa: E402, F401 - the figures that it adds
 import study_figures  # noqa: E402, F401
+import tool_figures  # noqa: E402, F401
 from figures import (  # noqa: E402
     FIGURES,
     RESULTS,

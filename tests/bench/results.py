@@ -216,6 +216,7 @@ RECIPES = (
         for name, variants in (("saturation", "placement,tuned"), ("saturation-algorithms", "dedup,cached --time 3"))
     ),
     Recipe("findings", ("findings.json",), section="findings"),
+    Recipe("tools", ("tools.json",), section="tools --repeats 6", minutes=9),
     Recipe("scaleout", ("scaleout.json",), section="faults"),
     Recipe("scaleout-cost", ("scaleout-cost.json",), section="scaleout"),
     Recipe(

@@ -2,7 +2,8 @@
 
 Builds sdist and wheel twice, from the checkout and from the sdist, and compares them byte by byte; runs twine and
 check-wheel-contents on them; demands one version everywhere and a known type for all of the public API, which is what
-docs/reference/api.md names. Ends with exit code 1 and the problems on stderr.
+docs/reference/api.md names. Ends with exit code 1 and the problems on stderr. build/placebench-VERSION.cdx.json is the
+software bill of materials: what the package and its extras need, as the index resolves it today (CycloneDX).
 """
 
 import json
@@ -35,6 +36,27 @@ def main() -> None:
     run("twine", "check", "--strict", *files)
     run("check_wheel_contents", *(each for each in files if each.suffix == ".whl"))
     print("\n".join(f"{each}: {each.stat().st_size} bytes, built twice" for each in files))
+    materials = bill_of_materials(TOP / "build")
+    print(f"{materials}: {len(json.loads(materials.read_text())['components'])} components")
+
+
+def bill_of_materials(folder: Path) -> Path:
+    """Write the dependencies of the package and of all extras, with versions and hashes, and return the file."""
+    metadata = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
+    folder.mkdir(exist_ok=True)
+    target = folder / f"placebench-{metadata['version']}.cdx.json"
+    with tempfile.TemporaryDirectory() as name:  # uv writes a lock file beside the project
+        project = Path(name)
+        shutil.copy(TOP / "pyproject.toml", project)
+        for file in ("README.md", "LICENSE"):
+            shutil.copy(TOP / file, project)
+        options = ["--format", "cyclonedx1.5", "--preview", "--all-extras", "--no-dev", "--no-emit-project"]
+        run("uv", "export", "-q", *options, "-o", target, cwd=project)
+    names = {each["name"] for each in json.loads(target.read_text())["components"]}
+    required = {re.split(r"[^\w.-]", each)[0].lower() for each in metadata["dependencies"]}
+    if missing := sorted(required - names):
+        sys.exit(f"{target}: {', '.join(missing)} not among its components")
+    return target
 
 
 def run(module: str, *arguments: str | Path, cwd: Path = TOP) -> None:

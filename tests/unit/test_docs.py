@@ -194,3 +194,31 @@ def test_inventory_files_can_be_read(page: str, tmp_path: Path) -> None:
         assert read_topology(path).tree_types
 
     assert all(tomllib.loads(each) for each in examples)
+
+
+LONG = {
+    "docs/explanation/profiler.md": 4500,
+    "docs/explanation/statistics.md": 4600,
+    "docs/howto/compare.md": 3900,
+    "docs/lab/algorithms.md": 3500,
+    "docs/lab/optimizations.md": 2700,
+    "docs/results/scaleout.md": 2900,
+}
+"""Pages that have more than 2500 words, with the number that they may have: it may only become less."""
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=name_of)
+def test_pages_are_short(page: Path) -> None:
+    """2500 words at most, those of tables and examples included."""
+    assert len(page.read_text(encoding="utf-8").split()) <= LONG.get(name_of(page), 2500)
+
+
+def test_no_block_is_repeated() -> None:
+    """A paragraph, list or table of 20 words or more is on one page, in one place."""
+    places: dict[str, list[str]] = {}
+    for page in PAGES:
+        for block in re.split(r"\n\s*\n", page.read_text(encoding="utf-8")):
+            if len(block.split()) >= 20:
+                places.setdefault(" ".join(block.split()), []).append(name_of(page))
+
+    assert {block: pages for block, pages in places.items() if len(pages) > 1} == {}
