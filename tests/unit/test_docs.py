@@ -152,16 +152,23 @@ def test_matrices_can_be_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "docs/start/first-comparison.md", "docs/howto/compare.md"])
 def test_variants_can_be_read(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tables for pyproject.toml together, each other file by itself; those without a revision are whole."""
+    """The tables for pyproject.toml together, each other file by itself; those without a revision are whole.
+
+    Where the page begins a table anew, it is that of another project.
+    """
     monkeypatch.chdir(tmp_path)
     examples = blocks(TOP / page, "toml")
     own = [each for each in examples if "[tool.placebench" in each]
-    Path("pyproject.toml").write_text("\n".join(own))
+    projects = re.split(r"^(?=\[tool\.placebench\]$)", "\n".join(own), flags=re.MULTILINE)
     for number, each in enumerate(set(examples) - set(own)):
         Path(f"plan-{number}.toml").write_text(each)
+    plans = [read_plan(path) for path in tmp_path.glob("plan-*.toml")]
+    for project in filter(None, projects):
+        Path("pyproject.toml").write_text(project)
+        plans.append(read_plan(None))
+        assert plans[-1].tables.app is not None
 
-    assert read_plan(None).tables.app is not None
-    for plan in (read_plan(path) for path in (None, *tmp_path.glob("plan-*.toml"))):
+    for plan in plans:
         for name in plan.variants:
             assert read_variant(name, plan.tables).name == name
 
