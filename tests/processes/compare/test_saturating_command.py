@@ -5,9 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from simulated_queue import constant
+from simulated_queue import served as simulated
 
 from placebench.cli import main
 from placebench.compare.keep.records import LoadResult
+from placebench.compare.load import knee
 from placebench.compare.load.load_steps import LoadStep, Saturation
 from placebench.report import build_report, write_report
 from placebench.runtime.running_server import RunningServer
@@ -120,3 +123,26 @@ def test_the_page_of_an_interrupted_search(tmp_path: Path) -> None:
     assert page.count("<tr class=") == 3
     assert "discarded, it was late" in page
     assert page.count('class="point disc"') == 2 + 2 + 2
+
+
+def test_a_capacity_has_replicates_and_an_interval(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a simulated M/D/1 queue of 100 a second; nothing listens at the URL, so what was full is not known."""
+    monkeypatch.setattr(knee, "run_load", lambda spec, **_: simulated(spec, constant(0.01)))
+    words = ["load", "http://127.0.0.1:1", "--slo", "p95 <= 50ms", "--out", str(tmp_path / "run"), "--json"]
+
+    exit_code = main(words)
+
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)
+    assert (0, 6, 6) == (exit_code, document["capacity"]["n"], len(document["knees"]))
+    assert document["capacity"]["low_per_s"] < document["capacity"]["rate_per_s"] < document["capacity"]["high_per_s"]
+    assert "unknown" == document["saturated"]["full"]
+    assert 5 == printed.err.count("replicate 6 of 6, ")
+
+
+def test_replicates_belong_to_a_capacity(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line, and exit code 2."""
+    assert 2 == main(["load", "http://127.0.0.1:1", "-n", "3"])
+    assert "--replicates without --slo: only the search for a capacity is repeated" in capsys.readouterr().err
