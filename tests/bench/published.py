@@ -41,6 +41,7 @@ from figures import (  # noqa: E402
     effect,
     figure,
     interval,
+    is_measured,
     middle,
     paired,
     raw,
@@ -118,6 +119,18 @@ def steps_where_they_show() -> str:
         for role in ("alone", "leave-one-out"):
             made = compared(f"{name}.json", f"{name}, {role}")
             rows.append((name, role, *_judged(made)))
+    return table("| Change | | Effect on CPU | Verdict | MDE | n |", rows)
+
+
+@figure
+def steps_for_many_devices() -> str:
+    """The same of optimizations for requests for several devices, of those that are measured."""
+    rows = []
+    for name in filter(lambda name: is_measured(f"step-{name}.json"), ("matching", "distinct")):
+        for role in ("alone", "leave-one-out"):
+            rows.append((name, role, *_judged(compared(f"step-{name}.json", f"{name}, {role}"))))
+    if not rows:
+        return "not measured yet (`tox -e results -- step-matching step-distinct`)"
     return table("| Change | | Effect on CPU | Verdict | MDE | n |", rows)
 
 

@@ -183,6 +183,16 @@ RECIPES = (
     Recipe("pruning", ("pruning.json",), run="lab steps --only pruning --trees 100 -n 12 --rounds 4", smoke=_LEAST),
     *(
         Recipe(
+            f"step-{name}",
+            (f"step-{name}.json",),
+            run=f"lab steps --only {name} --trees {trees} -n 12 --rounds 2",
+            smoke=_LEAST,
+            minutes=6,
+        )
+        for name, trees in (("matching", 2), ("distinct", 20))
+    ),
+    *(
+        Recipe(
             name,
             (f"{name}.json",),
             run=f"compare --plan docs/lab/plans/{name}.toml --trees 1000 -n 8 --rounds {rounds}",
