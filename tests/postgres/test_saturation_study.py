@@ -38,7 +38,7 @@ def allocated(url: str) -> Any:
 
 def test_a_search_claims_and_leaves_what_was_there(setup: StudySetup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rates, one twice the other, each with at least 20 instances; allocations end as they were seeded."""
-    monkeypatch.setattr("placebench.compare.load.capacity._MAX_STEPS", 2)
+    monkeypatch.setattr("placebench.compare.load.step_outcomes._MAX_STEPS", 2)
     request, url = setup.data.topology.request, setup.data.copy("tuned")
     study = SaturationStudy([read_variant("tuned")], Objective("p50", 2.0), request, (2, 1), step_s=0.2, timeout_s=5.0)
     seeded = allocated(url)
