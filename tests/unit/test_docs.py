@@ -203,21 +203,10 @@ def test_inventory_files_can_be_read(page: str, tmp_path: Path) -> None:
     assert all(tomllib.loads(each) for each in examples)
 
 
-LONG = {
-    "docs/explanation/profiler.md": 4600,
-    "docs/explanation/statistics.md": 4800,
-    "docs/howto/compare.md": 4200,
-    "docs/lab/algorithms.md": 4000,
-    "docs/lab/optimizations.md": 2700,
-    "docs/results/scaleout.md": 2900,
-}
-"""Pages that have more than 2500 words, with the number that they may have: it may only become less."""
-
-
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=name_of)
 def test_pages_are_short(page: Path) -> None:
     """2500 words at most, those of tables and examples included."""
-    assert len(page.read_text(encoding="utf-8").split()) <= LONG.get(name_of(page), 2500)
+    assert len(page.read_text(encoding="utf-8").split()) <= 2500
 
 
 def test_no_block_is_repeated() -> None:
