@@ -183,7 +183,7 @@ def test_steps_are_read_row_by_row(steps: Path, visit: Callable, width: int) -> 
 def test_the_power_curve_passes_through_the_detectable_effect(inside: Path, visit: Callable) -> None:
     """Its caption names the effect that the first lines name, and the dot stands at 80 % of its height."""
     seen = visit(inside, java_script_enabled=False).page
-    lead = seen.locator(".lead").last.inner_text().replace("\u00a0", " ")
+    lead = seen.locator(".lead", has_text="at 80 % power: ").inner_text().replace("\u00a0", " ")
     shown = lead.partition("at 80 % power: ")[2].partition(" (rough")[0]
     dot = seen.locator("#power .estimate")
 

@@ -77,7 +77,7 @@ def test_who_writes_between_two_statements_is_not_seen(engine: Engine, database_
     writer.dispose()
 
     assert len(before["allocation_requests"]) == 2
-    assert at > (1 if name in ALGORITHMS else 8)
+    assert at > (1 if name in ALGORITHMS else 7)
 
 
 def run(engine: Engine, statements: str) -> None:
