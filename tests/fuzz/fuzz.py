@@ -17,14 +17,17 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from copy import deepcopy
+from pathlib import Path
 from pprint import pformat
 from typing import Any
+
+from placebench.profiler import Recording, SqlProfiler
+
+sys.path.insert(0, str(Path(__file__).parent))  # PYTHONSAFEPATH hides what lies beside a program
 
 from drawn_programs import MODES, Program, draw
 from ledger import problems, tag_of
 from machine import Machine
-
-from placebench.profiler import Recording, SqlProfiler
 
 _ATTEMPTS = 150
 _HANGS_S = 120

@@ -12,7 +12,6 @@ from placebench.profiler.capture.pending_statement import PendingStatement
 rows = PendingStatement.rows
 PendingStatement.rows = lambda pending: (rows(pending) or 1) - 1
 sys.argv[:] = sys.argv[1:]
-sys.path.insert(0, sys.argv[0].rpartition("/")[0])
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
