@@ -55,7 +55,8 @@ class ModWsgi:
 def find_mod_wsgi(python: Path | None = None) -> ModWsgi:
     """Return Apache and the mod_wsgi for the environment of *python* (None: this one); costs the start of a Python.
 
-    Raises MissingExtraError, with how to install them, if one is missing or mod_wsgi is for another version of Python.
+    Raises MissingExtraError, with what to do, if one is missing, if mod_wsgi is for another version of Python, or if
+    Apache could not read the packages.
     """
     path = f"{os.environ.get('PATH', '')}:{_PATH}"
     program = next(filter(None, (shutil.which(name, path=path) for name in _PROGRAMS)), None)
@@ -66,7 +67,7 @@ def find_mod_wsgi(python: Path | None = None) -> ModWsgi:
     asked = subprocess.run([python or sys.executable, "-c", _INSPECT], capture_output=True, text=True, check=True)
     packages, built, prefix, version = json.loads(asked.stdout)
     if built:
-        return ModWsgi(program, modules, built[0], prefix, tuple(packages))
+        return _readable(ModWsgi(program, modules, built[0], prefix, tuple(packages)))
     module = modules / "mod_wsgi.so"
     if not module.is_file():
         raise MissingExtraError(f"no mod_wsgi beside {program}: {_INSTALL}")
@@ -76,7 +77,18 @@ def find_mod_wsgi(python: Path | None = None) -> ModWsgi:
             f"{module} is for Python {linked[1].decode()}, the application has {version}: "
             f"{python or sys.executable} -m pip install mod_wsgi (needs apache2-dev)"
         )
-    return ModWsgi(program, modules, str(module), "/usr", tuple(packages))
+    return _readable(ModWsgi(program, modules, str(module), "/usr", tuple(packages)))
+
+
+def _readable(found: ModWsgi) -> ModWsgi:
+    """Return what was found, if the account that runs root's Apache can read the packages."""
+    account, folders = server_account(), (*map(Path, found.packages), _SCRIPT.parent)
+    if closed := next((each for each in folders if not account.may_enter(each)), None):
+        raise MissingExtraError(
+            f"Apache runs as {account.name} for root, who cannot enter {closed}: let others enter that folder and "
+            "those above it (chmod o+x), or run placebench as an ordinary user"
+        )
+    return found
 
 
 def mod_wsgi_options(found: ModWsgi, spec: ServerSpec, scratch: Path) -> list[str]:

@@ -1,6 +1,7 @@
 """Apache with mod_wsgi: found or how to get it, and an application that it serves, where it is installed."""
 
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from placebench.errors import MissingExtraError
 from placebench.runtime import mod_wsgi
 from placebench.runtime.application_servers import serve
 from placebench.runtime.mod_wsgi import find_mod_wsgi
+from placebench.runtime.postgres.binaries import Account
 from placebench.runtime.running_server import ServerSpec
 
 APPLICATIONS = Path(__file__).parents[1] / "compare"
@@ -57,4 +59,12 @@ def test_what_is_missing_is_said_with_how_to_get_it(tmp_path: Path, monkeypatch:
     modules.mkdir(parents=True)
     (modules / "mod_wsgi.so").write_bytes(os.urandom(8) + b"libpython3.1.so.1.0")
     with pytest.raises(MissingExtraError, match=r"mod_wsgi.so is for Python 3\.1, .* -m pip install mod_wsgi"):
+        find_mod_wsgi()
+
+    (modules / "mod_wsgi.so").write_bytes(b"libpython%d.%d.so" % sys.version_info[:2])
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    monkeypatch.setattr(mod_wsgi, "_SCRIPT", closed / "application.py")
+    monkeypatch.setattr(mod_wsgi, "server_account", lambda: Account("nobody", 65534, 65534))
+    with pytest.raises(MissingExtraError, match=r"Apache runs as nobody for root, who cannot enter .*chmod o\+x"):
         find_mod_wsgi()

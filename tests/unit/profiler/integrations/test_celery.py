@@ -78,9 +78,10 @@ def test_tasks_of_a_prefork_worker_are_recorded(tmp_path: Path, eventually: Call
     subprocess.run([sys.executable, "-c", call], cwd=tmp_path, env=environment, check=True)
     command = [sys.executable, "-m", "celery", "-A", "shop", "worker", "-P", "prefork", "-c", "2"]
 
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as worker:
+    log = tmp_path / "worker.log"
+    with log.open("w") as stderr, subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=stderr) as worker:
         files = tmp_path / "recordings"
-        eventually(lambda: len(list(files.glob("*.recording.json"))) >= 4, limit_s=60)
+        eventually(lambda: len(list(files.glob("*.recording.json"))) >= 4 or worker.poll() is not None, limit_s=100)
         worker.terminate()
         try:
             worker.wait(timeout=10)
@@ -92,4 +93,4 @@ def test_tasks_of_a_prefork_worker_are_recorded(tmp_path: Path, eventually: Call
     assert [
         *(("shop.bill", count, None) for count in (1, 2, 3)),
         ("shop.fail", 0, "ZeroDivisionError"),
-    ] == recorded
+    ] == recorded, log.read_text()
