@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ LAWS = {
 SERVICE = Path(__file__).parents[1] / "fakes" / "queue_service.py"
 
 
-def answer(law: str, seed: int) -> dict[str, Any]:
-    """One search, with its interval and its steps."""
+def answer(law: str, seed: int, *, smoke: bool) -> dict[str, Any]:
+    """One search, with its interval and its steps; *smoke*: a short one without replicates."""
     objective, true_per_s = LAWS[law]
     command = [sys.executable, str(SERVICE), law, str(SERVICE_S), str(seed)]
     with (
@@ -40,7 +41,8 @@ def answer(law: str, seed: int) -> dict[str, Any]:
     ):
         try:
             assert served.stdout is not None
-            words = ["--slo", objective, "--time", f"{STEP_S:g}", "--seed", str(1000 * seed), "--json"]
+            amount = ["--time", "0.5", "--replicates", "0"] if smoke else ["--time", f"{STEP_S:g}"]
+            words = ["--slo", objective, *amount, "--seed", str(1000 * seed), "--json"]
             url = served.stdout.readline().strip()
             program = [sys.executable, "-m", "placebench", "load", url, *words, "--out", f"{scratch}/run"]
             done = subprocess.run(program, stdout=subprocess.PIPE, text=True, check=False)
@@ -65,7 +67,7 @@ def bench_knees(arguments: argparse.Namespace, say: Callable[..., None], _: Call
     answers: list[dict[str, Any]] = []
     for seed in range(1, (arguments.runs or 5) + 1):
         with ThreadPoolExecutor(len(LAWS)) as pool:
-            answers += pool.map(answer, LAWS, [seed] * len(LAWS))
+            answers += pool.map(partial(answer, seed=seed, smoke=arguments.smoke), LAWS)
         for each in answers[-len(LAWS) :]:
             found = each["capacity"]
             off = f"{found['rate_per_s'] / each['true_per_s'] - 1:+.1%}" if found else "no capacity"
