@@ -236,15 +236,18 @@ def _against_control(name: str) -> Callable[[], str]:
             both, over, against = sorted(own.keys() & base.keys()), "", ""
             if row["overhead_s"] is not None:
                 over = interval(row, "overhead")
-                if len(both) >= MIN_REPLICATES:
+                if name == "sizes":
+                    against = units.duration(row["overhead_per_request_s"])
+                elif len(both) >= MIN_REPLICATES:
                     against = effect(*paired([base[each] for each in both], [own[each] for each in both]))
             lines.append((*map(str, beside), row[axis], row["n"], interval(row, "duration"), over, against))
         impossible = "".join(
             f"Not measured: {each['point'][axis]} ({each['reason'].partition(':')[0]}).\n\n"
             for each in document["impossible"][:1]
         )
+        last = "per request" if name == "sizes" else "in percent"
         head = " | ".join(each.capitalize() for each in (*others, axis))
-        return table(f"| {head} | n | Time | Over {control[axis]} | in percent |", lines) + impossible
+        return table(f"| {head} | n | Time | Over {control[axis]} | {last} |", lines) + impossible
 
     return made
 
@@ -287,7 +290,7 @@ PERCENTILES = ("median", "p95", "p99")
 FIGURES["published-loads"] = _published
 
 
-UNDER_LOAD = {"elapsed_s": "Time per request", "p50_s": "p50", "p95_s": "p95", "p99_s": "p99", "cpu_s": "CPU"}
+UNDER_LOAD = {"elapsed_s": "Time per request", "p95_s": "p95", "p99_s": "p99", "cpu_s": "CPU"}
 
 
 @figure
@@ -310,6 +313,30 @@ def users() -> str:
             )
             lines.append([count, f"`{variant}`", metrics["elapsed_s"]["n"], *effects])
     return table(f"| Users | Variant, beside `naive` | n | {' | '.join(UNDER_LOAD.values())} |", lines)
+
+
+@figure
+@where_measured("users-100.json")
+def users_time() -> str:
+    """The effect of each variant on the time of a request under a hundred users."""
+    timed = (each for each in raw("users-100.json")["comparisons"] if each["metric"] == "elapsed_s")
+    return ", ".join(f"`{each['variant']}` {effect(each['ratio'], each['low'], each['high'])}" for each in timed)
+
+
+@figure
+@where_measured("matrix-servers.json")
+def servers_that_differ() -> str:
+    """The servers whose time differs from that of uWSGI for any service, by the paired interval."""
+    times: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for each in sorted(raw("matrix-servers.json")["measurements"], key=lambda each: each["repeat"]):
+        times[each["point"]["service"], each["point"]["server"]].append(each["values"]["duration_s"])
+    differing = set()
+    for (service, server), own in times.items():
+        _, low, high = paired(times[service, "uwsgi"], own)
+        if not low <= 1 <= high:
+            differing.add(server)
+    others = sorted({server for _, server in times} - {"uwsgi"})
+    return f"{', '.join(sorted(differing)) or 'none'} of {', '.join(others)}"
 
 
 # --- when, where and how often
