@@ -343,7 +343,7 @@ def servers_that_differ() -> str:
 
 
 def _source(name: str) -> Callable[[], str]:
-    return where_measured(name)(lambda: source(name))
+    return lambda: f"{source(name)}." if is_measured(name) else ""
 
 
 FIGURES |= {
