@@ -53,6 +53,18 @@ class ApplicationOptions:
     seed: int
 
 
+def add_control(parser: ArgumentParser) -> None:
+    """Add --control, the values that a combination of a study is compared with."""
+    parser.add_argument(
+        "--control",
+        type=options.text,
+        action="append",
+        metavar="NAME=V",
+        help="what a combination is compared with: itself with this value; repeatable (default: the first value of the "
+        "first axis)",
+    )
+
+
 def add_application(parser: ArgumentParser) -> "_ArgumentGroup":
     """Add the options of a plan's application, except for those of its load; return their group."""
     application = parser.add_argument_group("an application")

@@ -25,6 +25,7 @@ from placebench.commands.study_application import (
     OVERRIDING,
     ApplicationOptions,
     add_application,
+    add_control,
     measure_cells,
     read_application,
     read_control,
@@ -75,14 +76,7 @@ def _configure(parser: ArgumentParser) -> None:
         help="an axis and its values; repeatable, every combination is measured. Of an application: variant, server, "
         "processes, threads, users, rate, python, database, setup, template_db, or a name in braces in the plan",
     )
-    parser.add_argument(
-        "--control",
-        type=options.text,
-        action="append",
-        metavar="NAME=V",
-        help="what a combination is compared with: itself with this value; repeatable (default: the first value of the "
-        "first axis)",
-    )
+    add_control(parser)
     parser.add_argument(
         "--jobs",
         type=options.whole(1, MAX_JOBS),

@@ -11,6 +11,7 @@ from placebench.commands.study_application import (
     OVERRIDING,
     ApplicationOptions,
     add_application,
+    add_control,
     measure_saturation,
 )
 
@@ -61,14 +62,7 @@ def _configure(parser: ArgumentParser) -> None:
         help="an axis and its values; repeatable, every combination is measured: variant, server, processes, threads, "
         "python, database, setup, template_db, or a name in braces in the plan (default: the plan's variants)",
     )
-    parser.add_argument(
-        "--control",
-        type=options.text,
-        action="append",
-        metavar="NAME=V",
-        help="what a combination is compared with: itself with this value; repeatable (default: the first value of the "
-        "first axis)",
-    )
+    add_control(parser)
     parser.add_argument(
         "--time",
         type=options.seconds,
