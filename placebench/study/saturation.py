@@ -66,8 +66,7 @@ class ApplicationSaturation:
         )
 
     def _prepare(self, setup: CellSetup, cells: Mapping[str, Cell]) -> AbstractContextManager[Measure]:
-        knees: dict[str, list[Knee]] = {}
-        guesses: dict[str, float] = {}
+        capacities = CapacitySeries(self.objective, self.say) if self.objective else None
 
         def measure(rig: CellRig, name: str, repeat: int) -> Mapping[str, Any]:
             ready, cell = rig.ready(name), rig.cells[name]
@@ -84,16 +83,10 @@ class ApplicationSaturation:
                 )
                 load = KneeLoad(spec, self.objective, log, step_s=self.step_s, database_url=url)
                 alone_s = load.alone()
-                if self.objective is None:
+                if capacities is None:
                     steps, rate = [load.closed(users) for users in self.users], None
                 else:
-                    replicate = _Replicate(load, self.objective, spec.seed, self.say)
-                    if name not in guesses:
-                        guesses[name] = replicate.search(alone_s)
-                    guess = next_guess(guesses[name], knees.get(name, []), self.objective)
-                    knee = replicate.knee(guess)
-                    knees.setdefault(name, []).append(knee)
-                    rate, steps = knee.rate_per_s, replicate.steps
+                    rate, steps = capacities.replicate(name, load, alone_s, seed=spec.seed)
                 saturated = load.saturate(alone_s)
                 server.check()
             rig.check(name, ready)
@@ -107,23 +100,42 @@ class ApplicationSaturation:
         return prepare_cells(setup, cells, self.matrix.names, self.matrix.control, measure)
 
 
-class _Replicate:
-    """The steps of one replicate of one cell."""
+class CapacitySeries:
+    """The replicates of each cell: a search in the first, then five rates around the capacity found before."""
 
-    def __init__(self, load: KneeLoad, objective: Objective, seed: int, say: Callable[[str], object]) -> None:
-        self._load, self._objective, self._seed, self._say = load, objective, seed, say
-        self.steps: list[LoadStep] = []
+    def __init__(self, objective: Objective, say: Callable[[str], object] = lambda _: None) -> None:
+        """*say* is called with a line after each step."""
+        self._objective, self._say = objective, say
+        self._guesses: dict[str, float] = {}
+        self._knees: dict[str, list[Knee]] = {}
 
-    def _measure(self, rate: float) -> LoadStep:
-        step, _ = self._load.step(rate, seed=self._seed + len(self.steps))
-        self.steps.append(step)
-        self._say(f"{rate:g} arrivals/s: {step.outcome}{step.why and f', {step.why}'}")
-        return step
+    def replicate(self, name: str, load: KneeLoad, alone_s: float, *, seed: int) -> tuple[float, list[LoadStep]]:
+        """Return the knee of the cell *name* in arrivals per second, and all steps that were made for it.
 
-    def search(self, alone_s: float) -> float:
-        """Return a first guess of the capacity; raise UnmeasurableError if no rate meets the objective."""
+        Raises UnmeasurableError if no rate meets the objective, LoadError if the steps do not show the knee.
+        """
+        steps: list[LoadStep] = []
+
+        def measure(rate: float) -> LoadStep:
+            step, _ = load.step(rate, seed=seed + len(steps))
+            steps.append(step)
+            self._say(f"{rate:g} arrivals/s: {step.outcome}{step.why and f', {step.why}'}")
+            return step
+
+        knees = self._knees.setdefault(name, [])
+        if name not in self._guesses:
+            made = list(load.search(measure, alone_s=alone_s, start=None, resolution=PILOT_RESOLUTION))
+            self._guesses[name] = self._between(made)
+        guess = next_guess(self._guesses[name], knees, self._objective)
+        knee = find_knee([measure(rate) for rate in rates_around(guess, seed=seed)], self._objective)
+        if knee.rate_per_s is None:
+            raise LoadError(knee.why)
+        knees.append(knee)
+        return knee.rate_per_s, steps
+
+    def _between(self, made: Sequence[LoadStep]) -> float:
+        """Return the rate between the highest that held and the lowest above it that did not."""
         held, broken = 0.0, 0.0
-        made = list(self._load.search(self._measure, alone_s=alone_s, start=None, resolution=PILOT_RESOLUTION))
         for step in made:
             if step.outcome == "held":
                 held = max(held, step.load)
@@ -135,13 +147,6 @@ class _Replicate:
         if not broken:
             raise LoadError(f"no rate was too much, up to {held:g} arrivals/s{last.why and f': {last.why}'}")
         return float((held * broken) ** 0.5)
-
-    def knee(self, guess: float) -> Knee:
-        """Return the knee around the guess; raise LoadError if the steps do not show it."""
-        knee = find_knee([self._measure(rate) for rate in rates_around(guess, seed=self._seed)], self._objective)
-        if knee.rate_per_s is None:
-            raise LoadError(knee.why)
-        return knee
 
 
 def _requests(workload: Workload) -> tuple[tuple[Request, ...], tuple[Request, ...]]:

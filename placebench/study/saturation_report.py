@@ -45,7 +45,9 @@ class _Settings(StudySettings[dict[str, str | int | float]]):
     step_s: Positive
 
 
-class _Values(TypedDict):
+class SaturationValues(TypedDict):
+    """The values of one replicate of a cell."""
+
     knee_per_s: Positive | None
     max_per_s: Positive
     steps: list[LoadStep]
@@ -277,4 +279,4 @@ def _named(point: Mapping[str, Any]) -> str:
     return ", ".join(f"{axis} {value}" for axis, value in point.items())
 
 
-KIND = study_kind(__name__, _Settings, dict[str, str | int | float], _Values)
+KIND = study_kind(__name__, _Settings, dict[str, str | int | float], SaturationValues)

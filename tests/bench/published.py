@@ -479,14 +479,13 @@ def waiting() -> str:
 
 @figure
 def saturation_knees() -> str:
-    head = "| Variant | n | Knee, per second | p50 | p90 | p95 | p99 | Claimed at twice the knee, per second |"
+    """Runs of 0.2 have `overload` as the name of a rate that is `max` since."""
     rows = [
         (
             f"`{row['variant']}`",
             row["n"],
             _of_repeats(row, "knee"),
-            *_latencies(row, "p50_s", "p90_s", "p95_s", "p99_s"),
-            _of_repeats(row, "overload"),
+            _of_repeats(row, "max" if "max_per_s" in row else "overload"),
             units.percent(row["overload_failed"]),
             units.percent(row["overload_timeouts"]),
             units.percent(row["refused_share"]),
@@ -494,27 +493,8 @@ def saturation_knees() -> str:
         for file in SATURATION
         for row in raw(file)["rows"]
     ]
-    return table(f"{head} Failed there | Without a response | Claimed after a 409 |", rows)
-
-
-@figure
-def saturation_rates() -> str:
-    rows = [
-        (
-            f"`{row['variant']}`",
-            units.significant(row["rate_per_s"]),
-            f"{row['held']} of {row['repeats']}",
-            row["requests"],
-            units.significant(row["claimed_per_s"]),
-            *_latencies(row, "p50_s", "p90_s", "p95_s", "p99_s"),
-            units.percent(row["failed"]),
-        )
-        for file in SATURATION
-        for row in raw(file)["rates"]
-        if row["repeats"] > 1
-    ]
-    head = "| Variant | Offered per second | Held | Instances | Claimed per second | p50 | p90 | p95 | p99 |"
-    return table(f"{head} Failed |", rows)
+    head = "| Variant | n | Knee, per second | Claimed at twice the knee, per second | Failed there |"
+    return table(f"{head} Without a response | Claimed after a 409 |", rows)
 
 
 SATURATION = ("saturation.json", "saturation-algorithms.json")
@@ -535,10 +515,6 @@ def _of_repeats(row: dict[str, Any], name: str) -> str:
     """Median and interval of a rate."""
     middle, low, high = (units.significant(row[f"{name}{end}_per_s"]) for end in ("", "_low", "_high"))
     return f"{middle} [{low}, {high}]"
-
-
-def _latencies(row: dict[str, Any], *names: str) -> list[str]:
-    return ["–" if row[name] is None else units.duration(row[name]) for name in names]
 
 
 # --- asyncio.json

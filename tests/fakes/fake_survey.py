@@ -23,21 +23,6 @@ _MATRIX = [
 ]
 
 
-def _step(rate: float, outcome: str, latency_s: float, *, failures: int = 0) -> dict[str, Any]:
-    """40 instances in 4 s, of which two were claimed after a conflict."""
-    return {
-        "rate_per_s": rate,
-        "outcome": outcome,
-        "why": "",
-        "requests": 40,
-        "failures": failures,
-        "statuses": {"204": 38 - failures, "204 after 409": 2, "TimeoutError": failures},
-        "elapsed_s": 4.0,
-        "client_cpu": 0.2,
-        "latency_s": [latency_s] * 40,
-    }
-
-
 POINTS: Mapping[str, Sequence[dict[str, Any]]] = {
     "breakdown": [{"endpoint": "no-op"}, {"endpoint": "traits"}],
     "published": [
@@ -89,7 +74,15 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
         "published_machine": "a machine",
     },
     "herd": {"claims": 20, "processes": 4, "threads": 10},
-    "saturation": {"objective": "p95 <= 0.5s", "processes": 4, "threads": 1, "step_s": 5.0, "timeout_s": 5.0},
+    "saturation": {
+        "control": {"variant": "naive"},
+        "objective": "p95 <= 0.5s",
+        "users": [],
+        "processes": 4,
+        "threads": 1,
+        "step_s": 5.0,
+        "timeout_s": 5.0,
+    },
     "operators": {"clients": 4, "timeout_s": 60.0, "base": "as installed", "trees": {"cern": 10, "gpu-hosts": 2}},
     "network": {"job": "query", "operations": 1, "between": "database", "bytes_per_s": None, "proxies": 1},
     "matrix": {
@@ -114,6 +107,34 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
     "study-matrix-app": {"control": {"variant": "plain"}, "count": "$.orders[*]"},
     "study-saturation": {"control": {"variant": "plain"}, "objective": "p95 <= 0.05s", "users": [], "step_s": 10.0},
     "study-workers": {"jobs": 40, "count": "$.orders[*]", "coroutine": "", "pythons": {"python": "/usr/bin/python3"}},
+}
+_SATURATION: Mapping[str, Any] = {
+    "knee_per_s": 69.0,
+    "max_per_s": 99.0,
+    "steps": [
+        {
+            "load": rate,
+            "requests": 500,
+            "failures": 0,
+            "throughput_per_s": rate,
+            "latency_s": {"p50": 0.012, "p90": 0.03, "p95": p95_s, "p99": None},
+            "client_cpu": 0.2,
+            "missed": 0,
+            "outcome": outcome,
+            "why": why,
+            "objective_s": p95_s,
+        }
+        for rate, p95_s, outcome, why in ((60.0, 0.04, "held", ""), (80.0, 0.08, "broken", "p95 is 80.0 ms"))
+    ],
+    "saturated": {
+        "users": 32,
+        "throughput_per_s": 99.0,
+        "alone_s": 0.01,
+        "client_cpu": 0.3,
+        "full": "worker CPU",
+        "why": "1 process used 99% of a core",
+        "usage": {"machine_cpu": 0.6, "process_cpu": 0.99, "processes": 1, "threads": 1},
+    },
 }
 VALUES: Mapping[str, dict[str, Any]] = {
     "breakdown": {
@@ -148,12 +169,6 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "exhausted": 1,
         "hosts": 12,
         "overcommitted": 4,
-    },
-    "saturation": {
-        "steps": [_step(8.0, "held", 0.1), _step(16.0, "broken", 0.9)],
-        "knee_per_s": 8.0,
-        "broken_per_s": 16.0,
-        "overload": _step(16.0, "broken", 1.2, failures=10),
     },
     "operators": {
         "requests": 4,
@@ -232,33 +247,12 @@ VALUES: Mapping[str, dict[str, Any]] = {
         "body_bytes": 1000.0,
         "results": 10.0,
     },
-    "study-saturation": {
-        "knee_per_s": 69.0,
-        "max_per_s": 99.0,
-        "steps": [
-            {
-                "load": rate,
-                "requests": 500,
-                "failures": 0,
-                "throughput_per_s": rate,
-                "latency_s": {"p50": 0.012, "p90": 0.03, "p95": p95_s, "p99": None},
-                "client_cpu": 0.2,
-                "missed": 0,
-                "outcome": outcome,
-                "why": why,
-                "objective_s": p95_s,
-            }
-            for rate, p95_s, outcome, why in ((60.0, 0.04, "held", ""), (80.0, 0.08, "broken", "p95 is 80.0 ms"))
-        ],
-        "saturated": {
-            "users": 32,
-            "throughput_per_s": 99.0,
-            "alone_s": 0.01,
-            "client_cpu": 0.3,
-            "full": "worker CPU",
-            "why": "1 process used 99% of a core",
-            "usage": {"machine_cpu": 0.6, "process_cpu": 0.99, "processes": 1, "threads": 1},
-        },
+    "study-saturation": _SATURATION,
+    "saturation": {
+        **_SATURATION,
+        "statuses": {"204": 950, "204 after 409": 50},
+        "overload_statuses": {"204": 28, "204 after 409": 2, "409": 5, "TimeoutError": 5},
+        "overload_failures": 10,
     },
     "study-workers": {
         "elapsed_s": 2.0,

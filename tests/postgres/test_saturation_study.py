@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from placebench.cli import main
+from placebench.compare.load.knee import KneeLoad
 from placebench.compare.load.load_steps import Objective
 from placebench.compare.measure.databases import database_name
 from placebench.compare.what.variants import read_variant
@@ -16,6 +17,7 @@ from placebench.lab.inventory.seeding import find_topology
 from placebench.lab.studies.saturation import SaturationStudy
 from placebench.lab.studies.study import StudySetup
 from placebench.runtime.postgres import Server, open_connection
+from placebench.study.saturation import CapacitySeries
 
 ALLOCATED = text("SELECT count(*), sum(used), count(DISTINCT consumer_id) FROM allocations")
 
@@ -36,9 +38,14 @@ def allocated(url: str) -> Any:
         return tuple(connection.execute(ALLOCATED).one())
 
 
-def test_a_search_claims_and_leaves_what_was_there(setup: StudySetup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two rates, one twice the other, each with at least 20 instances; allocations end as they were seeded."""
-    monkeypatch.setattr("placebench.compare.load.step_outcomes._MAX_STEPS", 2)
+def test_loads_claim_and_leave_what_was_there(setup: StudySetup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps below the knee and a load at twice of it; allocations end as they were seeded."""
+
+    def two_steps(_: CapacitySeries, name: str, load: KneeLoad, alone_s: float, *, seed: int) -> Any:
+        assert ("tuned", True) == (name, alone_s > 0)
+        return 5.0, [load.step(rate, seed=seed)[0] for rate in (4.0, 8.0)]
+
+    monkeypatch.setattr(CapacitySeries, "replicate", two_steps)
     request, url = setup.data.topology.request, setup.data.copy("tuned")
     study = SaturationStudy([read_variant("tuned")], Objective("p50", 2.0), request, (2, 1), step_s=0.2, timeout_s=5.0)
     seeded = allocated(url)
@@ -48,13 +55,12 @@ def test_a_search_claims_and_leaves_what_was_there(setup: StudySetup, monkeypatc
 
     assert 0 < seeded[0]
     assert seeded == allocated(url)
-    first, second = made["steps"]
-    assert second["rate_per_s"] == first["rate_per_s"] * (2 if first["outcome"] == "held" else 0.5)
-    for step in (first, second):
-        assert step["requests"] == sum(step["statuses"].values())
-        assert step["requests"] - step["failures"] == len(step["latency_s"])
-        assert step["statuses"]["204"] > 0
-        assert step["failures"] == sum(n for name, n in step["statuses"].items() if not name.startswith("204"))
+    assert [4.0, 8.0] == [step["load"] for step in made["steps"]]
+    assert sum(step["requests"] for step in made["steps"]) == sum(made["statuses"].values())
+    assert made["statuses"]["204"] > 0
+    claimed = sum(count for status, count in made["overload_statuses"].items() if status.startswith("204"))
+    assert sum(made["overload_statuses"].values()) - claimed == made["overload_failures"]
+    assert made["max_per_s"] == made["saturated"]["throughput_per_s"] > 0
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from placebench.compare.keep.records import LoadResult
 from placebench.compare.load.load_run import LoadSpec, run_load
 from placebench.compare.load.load_steps import Knee, LoadStep, Objective, Saturated, knee_points
 from placebench.compare.load.step_outcomes import highest_rate, judge_load
+from placebench.compare.what.validity import LOAD_RULES, LoadRules
 from placebench.errors import LoadError
 from placebench.meters.full_resource import UsageMeter, find_service, name_full
 from placebench.stats import crossing_rate
@@ -43,7 +44,16 @@ class KneeLoad:
     """The loads that find the knee of the service at one URL."""
 
     def __init__(
-        self, spec: LoadSpec, objective: Objective | None, folder: Path, *, step_s: float, database_url: str = ""
+        self,
+        spec: LoadSpec,
+        objective: Objective | None,
+        folder: Path,
+        *,
+        step_s: float,
+        database_url: str = "",
+        arrivals: str = "open",
+        rules: LoadRules = LOAD_RULES,
+        after_step: Callable[[LoadResult], object] = lambda _: None,
     ) -> None:
         """Prepare the loads; nothing is sent yet.
 
@@ -51,6 +61,8 @@ class KneeLoad:
         spec: the requests, and the longest time for a response. folder: where locust's log is written.
         step_s: the least duration of a step; it is longer if the objective's percentile needs more samples.
         database_url: the service's PostgreSQL, whose sessions show what they wait for; empty if it is not known.
+        arrivals: the kind of the load at a rate, as in `LoadSpec.kind`. rules: when the load generator was the limit.
+        after_step: called with the samples of each step, before the next load.
         """
         limit_s = objective.limit_s if objective else 0.0
         timeout_s = min(spec.response_timeout_s, max(_MAX_RESPONSE_S, _MAX_RESPONSE_TIMES_LIMIT * limit_s))
@@ -59,6 +71,7 @@ class KneeLoad:
         self._folder = folder
         self._step_s = step_s
         self._database_url = database_url
+        self._arrivals, self._rules, self._after_step = arrivals, rules, after_step
 
     def alone(self) -> float:
         """Return the latency in seconds of a user who is alone, once warm; raises LoadError if all requests fail.
@@ -76,16 +89,16 @@ class KneeLoad:
     def step(self, rate: float, *, seed: int) -> tuple[LoadStep, LoadResult]:
         """Load the service at this rate; return the judged step and its samples."""
         assert self._objective is not None
-        spec = replace(
-            self._spec,
-            kind="open",
-            rate_per_s=rate,
-            time_s=max(self._step_s, _SPARE * self._objective.samples / rate),
-            requests=None,
-            seed=seed,
-        )
+        spec = self.at_rate(rate, seed=seed)
         result = run_load(spec, folder=self._folder)
-        return judge_load(rate, result, self._objective, at_once=spec.at_once), result
+        self._after_step(result)
+        return judge_load(rate, result, self._objective, at_once=spec.at_once, rules=self._rules), result
+
+    def at_rate(self, rate: float, *, seed: int) -> LoadSpec:
+        """Return a load at this rate that has enough samples for the objective."""
+        samples = self._objective.samples if self._objective else 0
+        time_s = max(self._step_s, _SPARE * samples / rate)
+        return replace(self._spec, kind=self._arrivals, rate_per_s=rate, time_s=time_s, requests=None, seed=seed)
 
     def closed(self, users: int) -> LoadStep:
         """Load the service with users who wait for responses; a step is broken if requests fail."""
@@ -113,22 +126,26 @@ class KneeLoad:
     def saturate(self, alone_s: float) -> Saturated:
         """Load the service with users that wait for nothing but responses, and name what was full."""
         users = max(_SATURATING_USERS, self._spec.processes)
-        address = service_address(self._spec.url, error=LoadError)
-        port = address.port or (443 if address.scheme == "https" else 80)
-        pids = find_service(address.hostname, port)
         for attempt in range(_SATURATION_STEPS):
-            with UsageMeter(pids, self._database_url) as meter:
-                spec = replace(self._spec, users=users, time_s=self._step_s, requests=None)
-                result = run_load(spec, folder=self._folder)
-            usage = meter.read(result.elapsed_s)
-            busiest_cpu_s = max((each.client_cpu_s or 0.0 for each in result.workers), default=result.client_cpu_s)
-            client_cpu = busiest_cpu_s / result.elapsed_s if result.elapsed_s else 0.0
-            per_s = result.throughput_per_s
-            full, why = name_full(usage, users=users, throughput_per_s=per_s, alone_s=alone_s, client_cpu=client_cpu)
-            if full != "nothing" or attempt == _SATURATION_STEPS - 1:
+            spec = replace(self._spec, users=users, time_s=self._step_s, requests=None)
+            saturated, _ = self.name_full(spec, alone_s, users=users)
+            if saturated.full != "nothing" or attempt == _SATURATION_STEPS - 1:
                 break
             users *= _MORE_USERS
-        return Saturated(users, per_s, alone_s, client_cpu, full, why, usage)
+        return saturated
+
+    def name_full(self, spec: LoadSpec, alone_s: float, *, users: int) -> tuple[Saturated, LoadResult]:
+        """Make a load with *users* requests at once, at most; return what was full, and the samples."""
+        address = service_address(spec.url, error=LoadError)
+        port = address.port or (443 if address.scheme == "https" else 80)
+        with UsageMeter(find_service(address.hostname, port), self._database_url) as meter:
+            result = run_load(spec, folder=self._folder)
+        usage = meter.read(result.elapsed_s)
+        busiest_cpu_s = max((each.client_cpu_s or 0.0 for each in result.workers), default=result.client_cpu_s)
+        client_cpu = busiest_cpu_s / result.elapsed_s if result.elapsed_s else 0.0
+        per_s = result.throughput_per_s
+        full, why = name_full(usage, users=users, throughput_per_s=per_s, alone_s=alone_s, client_cpu=client_cpu)
+        return Saturated(users, per_s, alone_s, client_cpu, full, why, usage), result
 
 
 def rates_around(rate: float, *, seed: int) -> list[float]:
