@@ -394,7 +394,8 @@ class IdleEventLoop:
     """
 
     def __init__(self) -> None:
-        self._counting_s = 0.0
+        # CPU of the last two counts of tasks. One alone may contain a garbage collection of the whole process.
+        self._counts_s = 0.0, 0.0
 
     def stack(self, frame: FrameType, frames: Frames, wait_s: float) -> tuple[Frames, str | None] | None:
         """Return the frames of a wait that has just ended in *frame*, and a leaf below them; None if no loop was idle.
@@ -402,8 +403,8 @@ class IdleEventLoop:
         frames: the stack of *frame*.
         The main task is the one that `asyncio.run` or `run_until_complete` was called with. Its frames are shown where
         they are while they run, below `Handle._run`. If it waits for one other task, that task's frames are below. The
-        leaf has the number of all other tasks; it is left out if counting them would take more than 5 % of the wait,
-        since a server may have ten thousand.
+        leaf has the number of all other tasks; it is left out if the last two counts both took more than 5 % of
+        the wait, since a server may have ten thousand.
         """
         if len(frames) > 5 and frames[4] is _RUN_ONCE and frames[0].co_name == "_poll":  # Windows' IocpProactor.select
             frames = frames[2:]
@@ -420,12 +421,13 @@ class IdleEventLoop:
         # A loop that runs until it is stopped has no main task.
         tasks = list(_awaited_tasks(None if running is None else running.f_locals.get("future")))
         count = 0
-        if self._counting_s <= wait_s * _MAX_COST_SHARE:
+        before_s, last_s = self._counts_s
+        if min(self._counts_s) <= wait_s * _MAX_COST_SHARE:
             started = time.thread_time()  # its own: another thread or program may have had the processor meanwhile
             count = len(asyncio.all_tasks(loop).difference(tasks))
-            self._counting_s = time.thread_time() - started
+            self._counts_s = last_s, time.thread_time() - started
         else:
-            self._counting_s *= 0.99  # many tasks may have ended since
+            self._counts_s = before_s * 0.99, last_s * 0.99  # many tasks may have ended since
         if not tasks and not count:
             return None
         stack = frames[2:]

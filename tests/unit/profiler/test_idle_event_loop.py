@@ -231,7 +231,7 @@ def test_tasks_are_not_counted_where_that_takes_long(
 
     monkeypatch.setattr(asyncio, "all_tasks", count)
     idle_loop = IdleEventLoop()
-    idle_loop._counting_s = counting_s
+    idle_loop._counts_s = counting_s, counting_s
 
     async def main() -> None:
         run_once = type(asyncio.get_running_loop())._run_once.__code__  # type: ignore[attr-defined]
@@ -241,6 +241,29 @@ def test_tasks_are_not_counted_where_that_takes_long(
     asyncio.run(main())
 
     assert expected == counts
+
+
+def test_a_garbage_collection_during_a_count_does_not_stop_the_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count that took as long as half of a wait, after one that took nothing, is followed by another one."""
+    counts = []
+
+    def count(_loop: object) -> set[object]:
+        counts.append(1)
+        if len(counts) == 2:
+            busy(0.05)
+        return set()
+
+    monkeypatch.setattr(asyncio, "all_tasks", count)
+    idle_loop = IdleEventLoop()
+
+    async def main() -> None:
+        run_once = type(asyncio.get_running_loop())._run_once.__code__  # type: ignore[attr-defined]
+        for _ in range(4):
+            idle_loop.stack(sys._getframe(), [main.__code__, 0, run_once, 0], 0.1)
+
+    asyncio.run(main())
+
+    assert 4 == len(counts)
 
 
 def test_a_loop_that_only_polls_does_not_wait() -> None:
