@@ -40,8 +40,13 @@ class Origin:
         if self.repository is None or self.commit is None:
             return folder
         tree = place / "tree"
-        moved = tree / folder.resolve().relative_to(Path(self.repository).resolve())
+        moved = Path(self.in_tree(str(folder), tree))
         return moved if moved.is_dir() else tree
+
+    def in_tree(self, folder: str, tree: Path) -> str:
+        """Return the counterpart of a folder of the checkout in the work tree *tree*; other folders stay."""
+        top, resolved = Path(str(self.repository)).resolve(), Path(folder).resolve()
+        return str(tree.resolve() / resolved.relative_to(top)) if resolved.is_relative_to(top) else folder
 
     def to_json(self) -> dict[str, Any]:
         """Return the origin for a run's head: a resumed run must have the same commits."""
@@ -69,10 +74,13 @@ def read_origin(*, folder: Path, revision: str | None, packages: Sequence[str]) 
 
 
 @contextmanager
-def checked_out(origin: Origin, place: Path, *, module: str, python: str | None) -> Iterator[list[str]]:
+def checked_out(
+    origin: Origin, place: Path, *, module: str, python: str | None, python_path: Sequence[str] = ()
+) -> Iterator[list[str]]:
     """Make the work tree and install the packages below *place* for the `with` block, then remove *place*.
 
-    Yields the folders that go before the environment's Python path. Raises PlacebenchError if they cannot be made,
+    Yields the folders of the Python path: packages, the revision, then those of *python_path*, of which folders of the
+    checkout become those of the revision. Raises PlacebenchError if they cannot be made,
     VariantError if *module* would not be imported from the revision.
     """
     interpreter, tree = python or sys.executable, place / "tree"
@@ -83,8 +91,10 @@ def checked_out(origin: Origin, place: Path, *, module: str, python: str | None)
         if origin.repository and origin.commit:
             _check_out(origin, tree)
             folders.append(str((tree / origin.within).resolve()))
-            if module:
-                _check_module(tree, module, folders, interpreter)
+            python_path = [origin.in_tree(each, tree) for each in python_path if each]
+        folders = list(dict.fromkeys([*folders, *filter(None, python_path)]))
+        if origin.commit and module:
+            _check_module(tree, module, folders, interpreter)
         yield folders
     finally:
         shutil.rmtree(place, ignore_errors=True)

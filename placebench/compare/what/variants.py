@@ -390,7 +390,9 @@ def _application(name: str, table: VariantTable, folder: Path) -> Variant:
         path = next(iter(holding), folder)
     path = path.absolute()
     # A module that is installed in another environment is not replaced by one in this folder.
-    named = {"PYTHONPATH": str(path)} if module and (table.path or not table.python) else {}
+    own = [str(path)] if module and (table.path or not table.python) else []
+    own += [str(folder / each) for each in table.env.get("PYTHONPATH", "").split(os.pathsep) if each]
+    named = {"PYTHONPATH": os.pathsep.join(own)} if own else {}
     return Variant(
         name,
         module=module,
@@ -423,9 +425,12 @@ def _in_place(variant: Variant, place: Path) -> Iterator[Variant]:
     if variant.origin is None:
         yield variant
         return
-    with checked_out(variant.origin, place, module=variant.module, python=variant.python) as folders:
-        named = [] if variant.origin.commit else [variant.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))]
-        path = os.pathsep.join([*folders, *filter(None, named)])
+    above = "" if variant.origin.commit else os.environ.get("PYTHONPATH", "")
+    python_path = variant.variables.get("PYTHONPATH", above).split(os.pathsep)
+    with checked_out(
+        variant.origin, place, module=variant.module, python=variant.python, python_path=python_path
+    ) as folders:
+        path = os.pathsep.join(folders)
         folder = variant.origin.moved(variant.folder, place) if variant.folder else None
         yield replace(variant, variables={**variant.variables, "PYTHONPATH": path}, folder=folder)
 

@@ -59,6 +59,21 @@ def test_each_revision_stands_in_a_work_tree_of_its_own(repository: Path, tmp_pa
     assert len(git(repository, "worktree", "list").splitlines()) == 1
 
 
+def test_a_python_path_of_the_table_is_that_of_the_revision(repository: Path, tmp_path: Path) -> None:
+    """A relative folder, and one of the checkout, are those of the work tree; a folder elsewhere stays."""
+    env = {"PYTHONPATH": f"src:{repository / 'src'}:{tmp_path / 'elsewhere'}"}
+    tables = {
+        "app": VariantTable(app="shop:app", path=".", rev="HEAD~1", env=env),
+        "command": VariantTable(command="python -m shop {port}", rev="main", env=env),
+    }
+    variants = read_variants(list(tables), VariantTables(variants=tables, folder=repository))
+    with in_place(variants, tmp_path / "sources") as served:
+        for number, variant in enumerate(served):
+            tree = (tmp_path / "sources" / str(number) / "tree").resolve()
+            expected = [str(tree), str(tree / "src"), str(tmp_path / "elsewhere")]
+            assert expected == variant.variables["PYTHONPATH"].split(":")
+
+
 def test_what_a_kill_has_left_is_made_anew(repository: Path, tmp_path: Path) -> None:
     """A worktree that stayed behind, registered, is in nobody's way."""
     variants = read_variants(
