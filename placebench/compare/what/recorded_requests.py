@@ -3,8 +3,9 @@
 From a HAR file static files, other hosts, cookies and credentials are left out, and the omissions are reported.
 Developer tools of browsers and Playwright write such files (HAR 1.2). Of access logs the common and the combined format
 are known (Apache, nginx, gunicorn, Traefik), lines with such a request in them (uvicorn, Werkzeug, Django's runserver,
-uWSGI), and lines of JSON with the names that nginx, Caddy, Traefik, uvicorn and the Elastic Common Schema use. A log
-has neither the bodies nor the headers of requests.
+uWSGI, HAProxy, load balancers of AWS), lines of JSON with the names that nginx, Caddy, Traefik, uvicorn and the Elastic
+Common Schema use, and the extended format of the W3C (IIS, CloudFront). A log has neither the bodies nor the headers of
+requests.
 """
 
 import gzip
@@ -177,13 +178,25 @@ def _request(recorded: _Request) -> Request:
 _METHOD = "GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT|PROPFIND|REPORT|QUERY"
 _QUOTED = re.compile(rf'"({_METHOD}) (\S+)(?: HTTP/[\d.]+)?" (\d{{3}})\b')
 _UWSGI = re.compile(rf"\] ({_METHOD}) (\S+) => .*\(HTTP/[\d.]+ (\d{{3}})\)")
+_LOAD_BALANCER = re.compile(rf' (?:[-\d.]+ ){{3}}(\d{{3}}|-) (?:\d{{3}}|-) \d+ \d+ "({_METHOD}) (\S+)')
+"""AWS: the times in three parts, the status of the balancer and of the target, and the bytes of both directions."""
+_HAPROXY = re.compile(rf' [-+\d]+(?:/[-+\d]+){{4}} (-?\d+) \+?\d+ \S+ \S+ \S{{4}} \d+/.*"({_METHOD}) (\S+)[^"]*"$')
 _REQUEST_LINE = re.compile(rf"({_METHOD}) (\S+)(?: HTTP/[\d.]+)?$")
 _ESCAPED = re.compile(r"\\x([0-9A-Fa-f]{2})|\\([\"\\])")
 """How nginx (`\\x22`) and Apache (`\\"`) write characters of a request that would end the quotes."""
 
-_METHODS = ("method", "request_method", "RequestMethod", "http.request.method", "http_method", "requestMethod", "verb")
-_TARGETS = ("uri", "request_uri", "RequestPath", "url.original", "requestUrl", "url", "path", "url.path")
-_QUERIES = ("query", "query_string", "args", "url.query")
+_METHODS = (
+    "method",
+    "request_method",
+    "RequestMethod",
+    "http.request.method",
+    "http_method",
+    "requestMethod",
+    "verb",
+    "cs-method",
+)
+_TARGETS = ("uri", "request_uri", "RequestPath", "url.original", "requestUrl", "url", "path", "url.path", "cs-uri-stem")
+_QUERIES = ("query", "query_string", "args", "url.query", "cs-uri-query")
 _STATUSES = (
     "status",
     "status_code",
@@ -191,6 +204,7 @@ _STATUSES = (
     "OriginStatus",
     "http.response.status_code",
     "response_status",
+    "sc-status",
 )
 _LINES = ("request", "request_line", "message", "msg", "log", "event.original")
 """Names of values that hold a request as text: its first line, or a whole line of a log."""
@@ -215,14 +229,18 @@ def read_access_log(path: Path) -> Iterator[LoggedRequest | None]:
     A file that ends in .gz is decompressed. Raises PlacebenchError if the file cannot be read, or if none of its lines
     has a request.
     """
-    first, found = "", False
+    first, found, fields = "", False, list[str]()
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             for raw in file:
                 if not (line := raw.decode(errors="replace").strip()):
                     continue
                 first = first or line
-                request = read_line(line)
+                if line.startswith("#"):  # the extended format of the W3C; the names may change within a file
+                    fields = line.split()[1:] if line.startswith("#Fields:") else fields
+                    continue
+                named = dict(zip(fields, line.split(), strict=False))
+                request = _of_document({k: v for k, v in named.items() if v != "-"}) if fields else read_line(line)
                 found = found or request is not None
                 yield request
     except (OSError, EOFError) as error:
@@ -230,8 +248,8 @@ def read_access_log(path: Path) -> Iterator[LoggedRequest | None]:
     if not found:
         seen = f"its first line is {first[:_SHOWN_LETTERS]!r}" if first else "it is empty"
         raise PlacebenchError(
-            f"{path}: no line has a request, {seen}: expected an access log in the common or combined format, or lines "
-            "of JSON with method, uri and status"
+            f"{path}: no line has a request, {seen}: expected an access log in the common, combined or extended format, "
+            "of HAProxy or a load balancer of AWS, or lines of JSON with method, uri and status"
         )
 
 
@@ -249,8 +267,10 @@ def read_line(line: str) -> LoggedRequest | None:
 
 
 def _of_text(line: str) -> LoggedRequest | None:
-    found = _QUOTED.search(line) or _UWSGI.search(line)
-    return _made(found[1], found[2], int(found[3])) if found else None
+    if found := _QUOTED.search(line) or _UWSGI.search(line):
+        return _made(found[1], found[2], int(found[3]))
+    found = _LOAD_BALANCER.search(line) or _HAPROXY.search(line)
+    return _made(found[2], found[3], _status(found[1])) if found else None
 
 
 def _of_document(document: Mapping[str, Any]) -> LoggedRequest | None:

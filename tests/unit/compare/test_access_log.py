@@ -57,6 +57,41 @@ def test_the_log_of_each_server_has_the_requests_that_it_was_sent(log: Path) -> 
         ('{"method": "GET", "path": "/f", "query": "g=1", "status": "200 OK"}', ("GET", "/f?g=1", 200)),
         ('web-1  | {"method": "GET", "uri": "/h", "status": 200}', ("GET", "/h", 200)),
         ('{"method": "GET", "uri": "/i", "duration": 3}', ("GET", "/i", None)),
+        (
+            (
+                "https 2026-11-27T18:40:03.186641Z app/web/50dc6c495c0c9188 10.0.0.9:2817 10.0.0.1:80 0.086 0.048 0.037 "
+                '200 200 0 57 "GET https://shop.example:443/j?k=1 HTTP/1.1" "curl/7.46.0" - - arn "Root=1-5" "-" "-" 1'
+            ),
+            ("GET", "/j?k=1", 200),
+        ),
+        (
+            (
+                "h2 2026-11-27T18:40:03.186641Z app/web/50dc6c495c0c9188 10.0.0.9:2817 - -1 -1 -1 503 - 34 366 "
+                '"GET https://shop.example:443/j HTTP/2.0" "curl/7.46.0" - - arn "Root=1-5" "-" "-" 0'
+            ),
+            ("GET", "/j", 503),
+        ),
+        (
+            (
+                "2026-11-27T18:40:03.945958Z web 10.0.0.9:2817 10.0.0.1:80 0.000073 0.001048 0.000057 200 200 0 29 "
+                '"GET http://shop.example:80/l HTTP/1.1" "curl/7.38.0" - -'
+            ),
+            ("GET", "/l", 200),
+        ),
+        (
+            (
+                "Nov 27 18:40:03 lb haproxy[14389]: 10.0.1.2:33317 [27/Nov/2026:18:40:03.655] http-in static/srv1 "
+                '10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} "GET /m HTTP/1.1"'
+            ),
+            ("GET", "/m", 200),
+        ),
+        (
+            (
+                "10.0.1.2:33317 [27/Nov/2026:18:40:03.655] in~ in/<NOSRV> -1/-1/-1/-1/+50001 408 +2750 - - cR-- "
+                '2/2/0/0/+3 0/0 "<BADREQ>"'
+            ),
+            None,
+        ),
         ('1.2.3.4 - - [x] "CONNECT shop:443 HTTP/1.1" 200 5', None),
         ('1.2.3.4 - - [x] "\\x16\\x03\\x01" 400 150 "-" "-"', None),
         ('{"level": "info", "msg": "server running"}', None),
@@ -67,6 +102,21 @@ def test_the_log_of_each_server_has_the_requests_that_it_was_sent(log: Path) -> 
 def test_a_line_has_a_request_or_not(line: str, expected: tuple[str, str, int | None] | None) -> None:
     """uWSGI, runserver, a proxy's whole URL, escapes, containers, Elastic's names, and what is no request."""
     assert (None if expected is None else LoggedRequest(*expected)) == read_line(line)
+
+
+def test_a_log_in_the_extended_format_names_its_fields(tmp_path: Path) -> None:
+    """CloudFront separates the fields by tabs, IIS by spaces, and writes their names anew after each start."""
+    path = tmp_path / "extended.log"
+    path.write_text(
+        "#Version: 1.0\n"
+        "#Fields: date time sc-bytes cs-method cs(Host) cs-uri-stem sc-status cs(User-Agent) cs-uri-query\n"
+        "2026-11-27\t18:40:03\t2390\tGET\td1.cloudfront.net\t/a\t200\tcurl\tb=1\n"
+        "#Software: Microsoft Internet Information Services 10.0\n"
+        "#Fields: date time cs-method cs-uri-stem cs-uri-query sc-status\n"
+        "2026-11-27 18:40:03 POST /c - 201\n"
+    )
+
+    assert [LoggedRequest("GET", "/a?b=1", 200), LoggedRequest("POST", "/c", 201)] == list(read_access_log(path))
 
 
 def test_a_compressed_log_is_read(tmp_path: Path) -> None:
