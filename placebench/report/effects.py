@@ -411,7 +411,8 @@ def _untimed_headline(figures: Figures) -> str:
     """Return the counts of a run that measured no time; `status_sentences` says how the run ended."""
     counted = [each for each in figures.comparisons if each.metric == "statements" and each.variant_value is not None]
     if not counted:
-        return "This run compared no two variants."
+        counted_none = "No statements were counted; no time was measured."
+        return counted_none if figures.comparisons else "This run compared no two variants."
     if len(counted) > _MAX_PAIRS_IN_DETAIL:
         return f"Statements of {units.count(len(counted))} pairs were counted; no time was measured."
     counts = (

@@ -95,6 +95,14 @@ def test_what_varies_by_itself_is_named_and_is_no_difference(compare: Compare) -
     assert "left_out" not in same
 
 
+def test_the_statements_of_a_long_mix_are_counted_on_sqlite(compare: Compare, tmp_path: Path) -> None:
+    """Twelve cycles of some forty requests are more recordings than the profiler keeps by default."""
+    compare("base", "same")
+
+    counted = json.loads((tmp_path / "run" / "wire-base.json").read_text())["statements"]
+    assert [0.5] * 12 == counted  # each second request is for an order, and writes last_login
+
+
 def test_all_differences_are_shown_at_once(compare: Compare) -> None:
     """Two of four routes: one responds with another price, one fails; what varies is none of them."""
     code, last, run = compare("base", "changed")

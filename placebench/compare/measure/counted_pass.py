@@ -39,6 +39,7 @@ from placebench.compare.measure.same_responses import SameResponses
 from placebench.compare.what.http_request import get
 from placebench.compare.what.variants import Variant
 from placebench.errors import LoadError, NoTrafficError
+from placebench.profiler.requests.sampling import KEEP_FOR_COUNTS
 from placebench.runtime.application_servers import serve
 from placebench.runtime.network.link import Link, Traffic, open_database_link
 from placebench.runtime.postgres import Server
@@ -50,7 +51,7 @@ _NO_TABLE = re.compile(r"no such table|relation \S+ does not exist|Table \S+ doe
 _SHOWN_LETTERS = 300
 _HASH_SEED = 1
 _KEPT_RECORDINGS = 200
-"""Maximum number of recordings that the profiler keeps as files."""
+"""Maximum number of recordings that the reference service keeps as files."""
 _LATER_REQUESTS, _LATER_PART, _LATER_S = 800, 100, 3.0
 """The most requests after the counted ones whose statements are counted too, in parts, and about their time."""
 _SLOW_STOP_S = 8.0
@@ -182,7 +183,8 @@ class _Recordings:
     def fill(self, counted: list[_Request], warm: Driven) -> list[_Request]:
         """Add statements and rows to the counted cycles, if the profiler saw any statement in them."""
         number = sum(each.requests for each in counted)
-        if self._folder is None or len(warm.wall_s) + number > _KEPT_RECORDINGS:
+        kept = _KEPT_RECORDINGS if self._variant.ours else KEEP_FOR_COUNTS.count
+        if self._folder is None or len(warm.wall_s) + number > kept:
             return counted
         found = wait_for_recordings(self._folder, warm.names, len(warm.wall_s) + number)[-number:]
         each = iter([recording.statements for _, recording in found])

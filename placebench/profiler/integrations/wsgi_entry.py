@@ -21,7 +21,7 @@ from placebench.profiler.integrations.application import interface_of, load_appl
 from placebench.profiler.integrations.process_profiler import share_profiler
 from placebench.profiler.requests.asgi import ProfiledAsgiApplication
 from placebench.profiler.requests.middleware import ProfiledApplication
-from placebench.profiler.requests.sampling import Keep
+from placebench.profiler.requests.sampling import KEEP_FOR_COUNTS
 from placebench.profiler.sql_profiler import SqlProfiler
 
 
@@ -37,7 +37,7 @@ def _profiled_application(environment: Mapping[str, str]) -> ProfiledApplication
     folder, mode = Path(environment["PLACEBENCH_WATCH_DIR"]), environment.get("PLACEBENCH_WATCH_MODE") or "light"
     loaded = load_application(environment["PLACEBENCH_WATCH_APP"])
     wrap = profiler.asgi if interface_of(loaded) == "asgi" else profiler.wsgi
-    return wrap(loaded, folder=folder, mode=mode, keep=Keep(which="latest"))
+    return wrap(loaded, folder=folder, mode=mode, keep=KEEP_FOR_COUNTS)
 
 
 try:

@@ -41,6 +41,10 @@ class Keep:
     folder_bytes: int = 2**30
 
 
+KEEP_FOR_COUNTS = Keep(5000, "latest")
+"""The choice of `compare`, which counts the statements of many cycles of a mix."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """The choice of the requests that are profiled.
