@@ -51,8 +51,8 @@ def compare_plan(
     """Compare the variants of *plan* and return the run's folder; options override the plan.
 
     postgres: PostgreSQL settings added to every variant. requests, login: requests of the command line.
-    default_control: the control if neither options nor plan name one and the baseline can have it. decides_unread: as
-    in `CompareSettings`. emit: as in `run_comparison`; None: the report is printed.
+    default_control: the control if neither options nor plan name one. decides_unread: as in `CompareSettings`. emit: as
+    in `run_comparison`; None: the report is printed.
     """
     from placebench.compare.keep.control import NO_CONTROL, Control
     from placebench.compare.published_plan import plan_document
@@ -77,7 +77,7 @@ def compare_plan(
     data, workload = plan_data(given.data, plan, variants, requests, login)
     variants = tuple(replace(each, postgres={**each.postgres, **postgres}) for each in variants)
     settings = _settings(given, plan, variants, workload)
-    if default_control and not named and settings.replicates and not variants[0].command:
+    if default_control and not named and settings.replicates:
         control = replace(Control.parse(default_control), is_default=True)
     settings = replace(settings, control=control, decides_unread=decides_unread)
     settings = replace(settings, plan=plan_document(_filled_in(given.data, plan, data), settings))

@@ -19,7 +19,6 @@ from placebench import units
 from placebench.compare.keep.control import Control, ControlRecord, control_path
 from placebench.compare.keep.documents import Rules, Trial
 from placebench.compare.keep.environment import manifest
-from placebench.compare.keep.phase_timer import PhaseTimer
 from placebench.compare.keep.records import ExecutedChange, RunHead
 from placebench.compare.keep.run_folder import RunFolder, Say, discard_message
 from placebench.compare.load.client_machine import ClientMachine
@@ -32,10 +31,17 @@ from placebench.compare.measure.counted_pass import (
 )
 from placebench.compare.measure.databases import VariantDatabases, database_name, variant_databases
 from placebench.compare.measure.executed_lines import execute_changes
+from placebench.compare.measure.injected_control import (
+    calibrate,
+    entered_path,
+    keep_if_entered,
+    with_injection,
+    with_statement,
+)
 from placebench.compare.measure.passes import PassSetup
 from placebench.compare.measure.plan_changes import compare_plans
 from placebench.compare.measure.profiled_pass import profile_variants
-from placebench.compare.measure.replicate import PreparedVariants, make_replicate, plan_replicate
+from placebench.compare.measure.replicate import PreparedVariants
 from placebench.compare.measure.replicate_series import ReplicateSeries
 from placebench.compare.measure.same_responses import ResponseCheck, SameResponses, can_check, check_responses
 from placebench.compare.what.data_setup import DataSetup
@@ -73,7 +79,6 @@ The longest holds until some 500 requests were served: less with fewer replicate
 """
 _FREE = ("decides_unread", "bound_s", "warmup")
 """Settings that are not in the head of a run, or only if they are set."""
-_CALIBRATION_ROUNDS = 8
 
 
 @dataclass(frozen=True)
@@ -120,8 +125,6 @@ class CompareSettings:
             raise PlacebenchError(f"{seen}: expected 0 or more, of 1 or more")
         if self.control and self.control.is_timed and not self.replicates:
             raise PlacebenchError("0 replicates and a control: nothing is timed; expected 1 replicate or more")
-        if self.control:
-            control_variant(self.variants[0], ())
         if self.control and self.rate and self.control.metric == "wall_s":
             raise PlacebenchError(
                 f"a control of {self.control.label} at a rate of {self.rate:g} per second: it must be found in the "
@@ -242,8 +245,10 @@ class CompareRun:
                     prepared, variants=tuple(each for each in prepared.variants if not self._is_control(each))
                 )
                 with self._statistics(prepared, databases) as read:
-                    counted = self._with_statement(prepared) if self._counts_control else own
+                    counted = self._with_control(prepared) if self._counts_control else own
                     counted, repeated = self._counted(counted, databases, read)
+                    if self._counts_control:
+                        keep_if_entered(counted, ControlRecord.load(control_path(self._run.path)))
                     prepared, own = _requesting_as(prepared, counted), _requesting_as(own, counted)
                     self.replicates.check_data(counted, same_requests=not repeated)
                     self.is_decided = self._executes_nothing(own) and self._settings.decides_unread
@@ -256,11 +261,7 @@ class CompareRun:
     def _time(self, prepared: PreparedVariants, own: PreparedVariants, read: Mapping[str, Statistics | None]) -> None:
         """Measure the replicates, of the control too, and then profile *own*, the variants without the control."""
         self._count_collections(own)
-        if self._settings.control and self._control and not self._counts_control:
-            record = _calibrate(self._run, prepared, self._settings.control, self._control.name)
-            prepared = _with_injection(prepared, record)
-        else:
-            prepared = own
+        prepared = self._with_control(prepared) if self._control and not self._counts_control else own
         self._variants = tuple(each for each in self._variants if each.name in prepared.named)
         with count_while_timed(prepared, read):
             self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
@@ -293,19 +294,14 @@ class CompareRun:
         """Whether the control is one more statement, which is counted and not timed."""
         return self._settings.control is not None and not self._settings.control.is_timed
 
-    def _with_statement(self, prepared: PreparedVariants) -> PreparedVariants:
-        """Return the variants with one more statement in each request to the control, and save what was injected."""
+    def _with_control(self, prepared: PreparedVariants) -> PreparedVariants:
+        """Return the variants with the change in the control; without the control if its size is unknown."""
         assert self._control
         assert self._settings.control
         control, name = self._settings.control, self._control.name
-        record = ControlRecord(control.kind, control.amount, prepared.variants[0].name, name, None)
-        record.save(control_path(self._run.path))
-        added = {"PLACEBENCH_CONTROL_STATEMENTS": f"{control.amount:g}"}
-        variants = (
-            replace(each, variables={**each.variables, **added}) if self._is_control(each) else each
-            for each in prepared.variants
-        )
-        return replace(prepared, variants=tuple(variants))
+        if not control.is_timed:
+            return with_statement(prepared, control, name)
+        return with_injection(prepared, calibrate(self._run, prepared, control, name))
 
     def _is_control(self, variant: Variant) -> bool:
         return self._control is not None and variant.name == self._control.name
@@ -339,7 +335,9 @@ class CompareRun:
             self._run.note(f"not in the copies, which no superuser restores: {'; '.join(missing)}")
         served = [each.with_server(urls[each.name]) for each in variants]
         return PreparedVariants(
-            variants=tuple(wrapped(each) if self._is_control(each) else each for each in served),
+            variants=tuple(
+                wrapped(each, entered_path(self._run.path)) if self._is_control(each) else each for each in served
+            ),
             databases=urls,
             workload=self._settings.workload,
             folder=self._run.path,
@@ -518,48 +516,3 @@ def _requesting_as(prepared: PreparedVariants, counted: PreparedVariants) -> Pre
     """Return the variants with the requests, rules and copies of the data that were counted."""
     databases = {**prepared.databases, **counted.databases}
     return replace(prepared, workload=counted.workload, databases=databases, before=counted.before)
-
-
-def _with_injection(prepared: PreparedVariants, record: ControlRecord) -> PreparedVariants:
-    """Return the variants with the slow-down in the control; without the control if its size is unknown."""
-    variants = []
-    for each in prepared.variants:
-        if each.name != record.variant:
-            variants.append(each)
-        elif record.injected_s is not None:
-            variable = "PLACEBENCH_CONTROL_CPU_S" if record.kind == "cpu" else "PLACEBENCH_CONTROL_WAIT_S"
-            added = {variable: repr(record.injected_s)}
-            variants.append(replace(each, variables={**each.variables, **added}))
-    return replace(prepared, variants=tuple(variants))
-
-
-def _calibrate(run: RunFolder, prepared: PreparedVariants, control: Control, name: str) -> ControlRecord:
-    """Return what to inject into each request of the control *name*, and save it; that of an earlier session is kept.
-
-    A share of CPU needs the baseline's CPU per request: it is measured on the control before anything is injected, in
-    fresh processes, as a replicate is. Takes a start and some 2 s.
-    """
-    path = control_path(run.path)
-    if path.is_file():
-        return ControlRecord.load(path)
-    baseline = prepared.variants[0].name
-    injected_s: float | None = control.amount
-    if control.kind == "cpu":
-        run.begin_step("control", f"{name}: CPU per request of {baseline}, for {control.label}")
-        cpu_s = run.try_twice(f"{name} calibration", lambda: _cpu_per_request(prepared, name, run.head.seed))
-        injected_s = None if cpu_s is None else control.amount * cpu_s
-    made = ControlRecord(control.kind, control.amount, baseline, name, injected_s)
-    made.save(path)
-    return made
-
-
-def _cpu_per_request(prepared: PreparedVariants, name: str, seed: int) -> float | None:
-    """Return the CPU seconds per request of the variant; None if unknown. Raises LoadError for invalid blocks."""
-    apart = replace(prepared, timer=PhaseTimer())  # this is none of the replicates, whose time is shown
-    blocks = make_replicate(apart, plan_replicate([name], 0, rounds=_CALIBRATION_ROUNDS, seed=seed))
-    if reason := next((block.invalid for block in blocks if block.invalid), None):
-        raise LoadError(reason)
-    taken = [block.cpu_s for block in blocks if block.cpu_s is not None]
-    if len(taken) < len(blocks) or not sum(taken):
-        return None
-    return sum(taken) / sum(block.requests for block in blocks)

@@ -100,6 +100,8 @@ def control_result(run: Run) -> ControlResult | None:
     comparison, reason = None, ""
     if record is None:
         reason = "the run ended before"
+    elif record.reason:
+        reason = record.reason
     elif not control.is_timed:
         own = run.folder / f"wire-{record.variant}.json"
         before, after = run.wire.get(baseline), WirePass.load(own) if own.is_file() else None

@@ -84,7 +84,9 @@ class ControlRecord(Record):
     variant: str
     """The name of the control in blocks.jsonl: the baseline with the slow-down."""
     injected_s: Amount | None
-    """Seconds of CPU or waiting that are added to each request; None for a statement, or if the CPU is unknown."""
+    """Seconds of CPU or waiting that are added to each request; None for a statement, or if nothing is injected."""
+    reason: str = ""
+    """Why nothing is injected; empty for a statement that is, or if the CPU is unknown."""
 
 
 def control_path(folder: Path) -> Path:

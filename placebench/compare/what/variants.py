@@ -27,9 +27,10 @@ from placebench.compare.what.data_setup import database_variables, fill_placehol
 from placebench.compare.what.source_checkout import Origin, checked_out, read_origin
 from placebench.compare.what.workload import ServiceApi
 from placebench.decoding import check
-from placebench.errors import MissingExtraError, PlacebenchError, ProfilerError, UsageError, VariantError
+from placebench.errors import MissingExtraError, PlacebenchError, ProfilerError, VariantError
 from placebench.paths import is_file
 from placebench.profiler.integrations.application import detect_application
+from placebench.profiler.live.channel import entry_environment
 from placebench.registries import Registry
 from placebench.runtime.application_servers import STANDALONE, with_server
 from placebench.runtime.cache_server import find_cache_server
@@ -245,22 +246,23 @@ def read_variants(
 
 
 def control_variant(baseline: Variant, names: Collection[str]) -> Variant:
-    """Return the baseline under a name of its own, "control" or "control.2" and so on, that none of *names* is.
-
-    Raises UsageError if a command serves the baseline, because only an application can be wrapped.
-    """
-    if baseline.command:
-        raise UsageError(
-            f"--control slows the application of {baseline.name} down, and a command serves it: expected "
-            "app = 'module:callable'; or leave --control away"
-        )
+    """Return the baseline under a name of its own, "control" or "control.2" and so on, that none of *names* is."""
     numbered = chain(["control"], (f"control.{number}" for number in count(2)))
     return replace(baseline, name=next(name for name in numbered if name not in names))
 
 
-def wrapped(variant: Variant) -> Variant:
-    """Return the control, whose interface is known, with its application wrapped; nothing is injected yet."""
+def wrapped(variant: Variant, entered: Path) -> Variant:
+    """Return the control, whose interface is known, with its application wrapped; nothing is injected yet.
+
+    entered: the file that the Python processes of a command make when a wrapped application serves its first request.
+    """
     path = variant.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    if variant.command:
+        settings = {"entered": str(entered.absolute())}
+        entry = entry_environment(
+            "placebench.runtime.standalone.control.placebench_control", settings, python_path=path
+        )
+        return replace(variant, variables={**variant.variables, **entry})
     variables = {
         **variant.variables,
         "PYTHONPATH": os.pathsep.join(filter(None, [path, str(STANDALONE / "control")])),

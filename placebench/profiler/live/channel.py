@@ -187,10 +187,19 @@ def startup_environment(
 
     badge: the address of the live page, for a badge in each page. python_path: the command's own PYTHONPATH.
     """
+    settings = {"mode": mode, "server_timing": server_timing, "badge": badge}
+    return entry_environment("placebench.profiler.live.process", settings, python_path=python_path)
+
+
+def entry_environment(module: str, settings: Mapping[str, Any], *, python_path: str = "") -> dict[str, str]:
+    """Return the variables by which each Python below a command calls `begin` of this *module* with the *settings*.
+
+    python_path: the command's own PYTHONPATH.
+    """
     package = Path(__file__).parents[2]
-    settings = {"package": str(package), "mode": mode, "server_timing": server_timing, "badge": badge}
     path = [str(package / "profiler" / "live" / "startup"), *filter(None, [python_path])]
-    return {"PLACEBENCH_RUN": json.dumps(settings), "PYTHONPATH": os.pathsep.join(path)}
+    run = {**settings, "package": str(package), "module": module}
+    return {"PLACEBENCH_RUN": json.dumps(run), "PYTHONPATH": os.pathsep.join(path)}
 
 
 class RecordingReceiver:

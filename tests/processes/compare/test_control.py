@@ -2,6 +2,8 @@
 
 import json
 import sqlite3
+import sys
+import time
 import urllib.request
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from placebench import results
 from placebench.cli import main
 from placebench.compare.what.variants import Variant, wrapped
 from placebench.runtime.application_servers import serve
+from placebench.runtime.postgres import Server
 
 APP = """
 import os
@@ -18,6 +21,14 @@ import sqlite3
 
 
 def total():
+    if os.environ["DATABASE_URL"].startswith("postgresql"):
+        import psycopg2
+        connection = psycopg2.connect(os.environ["DATABASE_URL"])
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT sum(number) FROM numbers")
+            (found,) = cursor.fetchone()
+        connection.close()
+        return str(found).encode()
     with sqlite3.connect(os.environ["DATABASE_URL"].removeprefix("sqlite:///")) as connection:
         (found,) = connection.execute("SELECT sum(number) FROM numbers").fetchone()
     for _ in range(20_000):
@@ -34,13 +45,31 @@ def make_asgi():
     return asgi
 
 
+def make_flask():
+    from flask import Flask
+    flask = Flask(__name__)
+    flask.add_url_rule("/", view_func=total)
+    return flask
+
+
 async def asgi(scope, receive, send):
     assert scope["type"] == "http"
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
     await send({"type": "http.response.body", "body": total()})
+
+
+if __name__ == "__main__":
+    import sys
+    from wsgiref.simple_server import make_server
+    make_server("127.0.0.1", int(sys.argv[1]), wsgi).serve_forever()
 """
 SETUP = """
 import os, sqlite3
+if os.environ["DATABASE_URL"].startswith("postgresql"):
+    import psycopg2
+    with psycopg2.connect(os.environ["DATABASE_URL"]) as connection:
+        connection.cursor().execute("CREATE TABLE numbers (number INTEGER); INSERT INTO numbers VALUES (1), (2)")
+    raise SystemExit
 with sqlite3.connect(os.environ["DATABASE_URL"].removeprefix("sqlite:///")) as connection:
     connection.execute("CREATE TABLE numbers (number INTEGER)")
     connection.execute("INSERT INTO numbers VALUES (1), (2)")
@@ -126,16 +155,71 @@ def test_a_further_statement_is_found_without_replicates(tmp_path: Path, capsys:
     assert (1.0, 2.0) == (found["baseline_value"], found["variant_value"])
 
 
-def test_a_command_cannot_be_slowed_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line says so before anything is started."""
-    (tmp_path / "plan.toml").write_text(
-        'request = "/"\n[variants.one]\ncommand = "serve {port}"\n[variants.two]\ncommand = "serve {port}"\n'
+def compare_command(folder: Path, command: str, *options: str, server: Server | None = None) -> int:
+    """Compare what a command serves with itself, in one round per replicate."""
+    (folder / "service.py").write_text(APP)
+    (folder / "fill.py").write_text(SETUP)
+    (folder / "plan.toml").write_text(
+        f'database = "{"postgresql" if server else "sqlite"}"\nsetup = "python fill.py"\nrequest = "/"\n'
+        f"[app]\ncommand = {json.dumps(command)}\n[variants.old]\n[variants.new]\n"
     )
+    out = ("-o", str(folder / "run"), *(("--server", server.url) if server else ()))
+    return main(["compare", "--plan", str(folder / "plan.toml"), "--rounds", "1", "-q", "--json", *out, *options])
 
-    code = main(["compare", "--plan", str(tmp_path / "plan.toml"), "--control", "3%", "-o", str(tmp_path / "run")])
 
-    assert 2 == code
-    assert "--control slows the application of one down, and a command serves it" in capsys.readouterr().err
+GUNICORN = f"{sys.executable} -m gunicorn --bind 127.0.0.1:{{port}} --workers 2"
+COMMANDS = {
+    "gunicorn": f"{GUNICORN} service:wsgi",
+    "gunicorn with uvicorn": f"{GUNICORN} --worker-class uvicorn_worker.UvicornWorker service:asgi",
+    "uvicorn": f"exec {sys.executable} -m uvicorn --factory service:make_asgi --port {{port}}",
+    "flask run": f"{sys.executable} -m flask --app service:make_flask run --port {{port}}",
+    "wsgiref in a script": f"{sys.executable} service.py {{port}}",
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_further_statement_is_found_in_a_command(
+    tmp_path: Path, server: Server, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """A command's own Python processes inject it, once per request also if one server runs in another."""
+    code = compare_command(tmp_path, COMMANDS[name], "-n", "0", "--control", "statement", server=server)
+
+    control = json.loads(capsys.readouterr().out)["control"]
+    assert (0, True, "") == (code, control["found"], control["reason"])
+    assert (1.0, 2.0) == (control["comparison"]["baseline_value"], control["comparison"]["variant_value"])
+
+
+@pytest.mark.parametrize(
+    ("name", "amount", "metric"),
+    [("gunicorn", "200%", "cpu_s"), ("uvicorn", "wait:30ms", "wall_s"), ("flask run", "200%", "cpu_s")],
+)
+def test_a_slow_down_is_found_in_a_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, amount: str, metric: str
+) -> None:
+    """Six replicates find three times the CPU of a request, or 30 ms that it waits."""
+    code = compare_command(tmp_path, COMMANDS[name], "-n", "6", "--control", amount)
+
+    control = json.loads(capsys.readouterr().out)["control"]
+    assert (0, True, metric) == (code, control["found"], control["comparison"]["metric"])
+    assert control["injected_s"] > 0
+
+
+@pytest.mark.parametrize(("amount", "replicates"), [("3%", "1"), ("wait:1ms", "1"), ("statement", "0")])
+def test_a_command_that_cannot_be_entered_has_no_control(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], amount: str, replicates: str
+) -> None:
+    """One line says so, nothing is injected, and no gate passes; this Python ignores all variables that name files."""
+    command = f"{sys.executable} -I service.py {{port}}"
+    gate = "statements <= 1x" if amount == "statement" else "wall_s < 1000s"
+
+    code = compare_command(tmp_path, command, "-n", replicates, "--control", amount, "--gate", gate)
+
+    document = json.loads(capsys.readouterr().out)
+    control, run = document["control"], results.load(tmp_path / "run")
+    assert (3, False, None) == (code, control["found"], control["injected_s"])
+    assert "the command of old serves no application that can be changed: expected WSGI or ASGI" in control["reason"]
+    assert control["reason"] in document["conclusion"]
+    assert {"old", "new"} >= {block.variant for block in run.blocks}
 
 
 @pytest.mark.parametrize(
@@ -159,6 +243,33 @@ def test_each_server_serves_the_slowed_application(tmp_path: Path, server: str, 
     variant = Variant("one", module=f"service:{app}", variables={"PYTHONPATH": str(tmp_path)}, server=server)
     url = f"sqlite:///{tmp_path / 'data.db'}"
 
-    spec = wrapped(variant.with_server(url)).spec(url, hash_seed=1, log=tmp_path / "log")
+    spec = wrapped(variant.with_server(url), tmp_path / "entered").spec(url, hash_seed=1, log=tmp_path / "log")
     with serve(spec) as running, urllib.request.urlopen(running.url) as response:
         assert (200, b"3") == (response.status, response.read())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "-m hypercorn --bind 127.0.0.1:{port} service:asgi",
+        "-m hypercorn --bind 127.0.0.1:{port} wsgi:service:wsgi",
+        "-m granian --interface asgi --port {port} service:asgi",
+        "-m granian --interface wsgi --port {port} service:wsgi",
+    ],
+)
+def test_other_servers_of_a_command_are_entered(tmp_path: Path, command: str) -> None:
+    """The response is the application's own, and takes as long as the wait that is injected."""
+    (tmp_path / "service.py").write_text(APP)
+    with sqlite3.connect(tmp_path / "data.db") as connection:
+        connection.executescript("CREATE TABLE numbers (number INTEGER); INSERT INTO numbers VALUES (1), (2)")
+    variables = {"PYTHONPATH": str(tmp_path), "PLACEBENCH_CONTROL_WAIT_S": "0.2"}
+    variant = Variant("one", command=f"{sys.executable} {command}", variables=variables, server="command")
+
+    spec = wrapped(variant, tmp_path / "entered").spec(f"sqlite:///{tmp_path}/data.db", hash_seed=1, log=tmp_path / "l")
+    with serve(spec) as running:
+        began_s = time.perf_counter()
+        with urllib.request.urlopen(running.url) as response:
+            assert (200, b"3") == (response.status, response.read())
+        assert time.perf_counter() - began_s >= 0.2
+
+    assert (tmp_path / "entered").exists()

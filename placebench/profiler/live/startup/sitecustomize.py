@@ -1,4 +1,4 @@
-"""Runs at the start of each Python below `placebench profile run -- COMMAND`, which has put its folder on PYTHONPATH.
+"""Runs at the start of each Python below a command of `profile run` or `compare`, which put its folder on PYTHONPATH.
 
 It runs the project's own sitecustomize and then waits: placebench is loaded, from the folder of the command, only when
 a driver, a framework or a task queue is imported, or when a server gets its application. Every Python reads this file,
@@ -144,6 +144,7 @@ def _wrapped(function: "Any", watch: "_Watch", parameter: "Any") -> "Any":
 
 def _begin() -> "Any":
     """Load placebench from the folder of the command; return the recorder of this process, None if it cannot be."""
+    import importlib
     import importlib.util
     import json
 
@@ -162,9 +163,7 @@ def _begin() -> "Any":
         module = importlib.util.module_from_spec(spec)
         sys.modules["placebench"] = module
         spec.loader.exec_module(module)
-    from placebench.profiler.live.process import begin
-
-    return begin(settings)
+    return importlib.import_module(settings["module"]).begin(settings)
 
 
 def _say(reason: "str") -> "None":

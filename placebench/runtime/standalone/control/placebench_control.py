@@ -1,5 +1,7 @@
 """A WSGI or ASGI application with a known slow-down or more statements: `application`, made from the environment.
 
+For a service that a command starts, `begin` wraps the application that its server gets, whatever it is.
+
 PLACEBENCH_CONTROL_APP     module:callable or module:factory(); required on import by a server
 PLACEBENCH_CONTROL_KIND    "wsgi" (the default) or "asgi"
 PLACEBENCH_CONTROL_CPU_S   CPU seconds that each request takes in addition; default 0
@@ -12,15 +14,20 @@ imports this module by name from its own folder, in any environment; it imports 
 
 import asyncio
 import importlib
+import inspect
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 _PARTS = 3
+_INJECTED = "placebench.injected"
+"""The key of a request's environ or scope that an outer layer has slowed down already."""
 
 
 class AddedCpu:
@@ -153,6 +160,66 @@ def slowed_asgi(application: Callable[..., Any], cpu_s: float, wait_s: float) ->
     return slowed
 
 
+class Injection:
+    """Wraps the applications that the servers in this process get; the other half of the start-up hook of a command."""
+
+    def __init__(self, variables: Mapping[str, str], entered: str) -> None:
+        """entered: the file that the first request to a wrapped application makes."""
+        self._variables = variables
+        self._entered = entered
+
+    def call(
+        self, function: Callable[..., Any], parameter: str | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Call a function of a server with its application wrapped.
+
+        parameter: the parameter that is the application; None if the application is what the function returns, "self"
+            if it is the attribute `loaded_app` afterwards.
+        """
+        if parameter in (None, "self"):
+            result = function(*args, **kwargs)
+            if parameter is None:
+                return self.wrapped(result)
+            args[0].loaded_app = self.wrapped(args[0].loaded_app)
+            return result
+        bound = inspect.signature(function).bind(*args, **kwargs)
+        if parameter != "item" and callable(bound.arguments.get(parameter)):  # a test runner's item is none
+            bound.arguments[parameter] = self.wrapped(bound.arguments[parameter])
+        return function(*bound.args, **bound.kwargs)
+
+    def wrapped(self, application: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the application with the change in each request, also if several layers of a server are wrapped."""
+        wsgi, asgi = (_changed(application, kind, self._variables) for kind in ("wsgi", "asgi"))
+
+        def chosen(request: MutableMapping[str, Any], changed: Callable[..., Any]) -> Callable[..., Any]:
+            if self._entered and request.get("type", "http") == "http":
+                with suppress(OSError):
+                    Path(self._entered).touch()
+                self._entered = ""
+            if _INJECTED in request:
+                return application
+            request[_INJECTED] = True
+            return changed
+
+        async def serve_asgi(scope: MutableMapping[str, Any], *channel: Any) -> None:
+            await chosen(scope, asgi)(scope, *channel)
+
+        call = application if inspect.isroutine(application) else type(application).__call__
+        if inspect.iscoroutinefunction(inspect.unwrap(call)):
+            return serve_asgi
+
+        def serve(request: MutableMapping[str, Any], *more: Any) -> Any:
+            is_wsgi = len(more) == 1
+            return chosen(request, wsgi)(request, *more) if is_wsgi else serve_asgi(request, *more)
+
+        return serve
+
+
+def begin(settings: Mapping[str, Any]) -> Injection:
+    """Return what wraps the applications of this process; for the start-up hook of a command."""
+    return Injection(os.environ, settings["entered"])
+
+
 def _slowed_application(variables: Mapping[str, str]) -> Callable[..., Any]:
     module, _, name = variables["PLACEBENCH_CONTROL_APP"].partition(":")
     loaded: Any = importlib.import_module(module)
@@ -160,13 +227,16 @@ def _slowed_application(variables: Mapping[str, str]) -> Callable[..., Any]:
         loaded = getattr(loaded, part)
     if name.endswith("()"):
         loaded = loaded()
-    kind = variables.get("PLACEBENCH_CONTROL_KIND", "wsgi")
+    return _changed(loaded, variables.get("PLACEBENCH_CONTROL_KIND", "wsgi"), variables)
+
+
+def _changed(application: Callable[..., Any], kind: str, variables: Mapping[str, str]) -> Callable[..., Any]:
     if number := int(variables.get("PLACEBENCH_CONTROL_STATEMENTS", 0)):
         url = variables.get("DATABASE_URL") or variables.get("PLACEBENCH_DATABASE_URL", "")
-        return with_statements(loaded, kind, AddedStatements(number, url))
+        return with_statements(application, kind, AddedStatements(number, url))
     slow = slowed_asgi if kind == "asgi" else slowed_wsgi
     cpu_s = float(variables.get("PLACEBENCH_CONTROL_CPU_S", 0))
-    return slow(loaded, cpu_s, float(variables.get("PLACEBENCH_CONTROL_WAIT_S", 0)))
+    return slow(application, cpu_s, float(variables.get("PLACEBENCH_CONTROL_WAIT_S", 0)))
 
 
 if "PLACEBENCH_CONTROL_APP" in os.environ:
