@@ -1,7 +1,6 @@
 """The report of the matrix study of an application: a row per cell, and a map of the effects over the control."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, TypedDict
 
 from markupsafe import Markup
@@ -13,18 +12,17 @@ from placebench.decoding import Amount, AtLeastOne, Positive
 from placebench.report.model import Column, Table
 from placebench.report.study_report import (
     StudyResults,
-    failed,
     interval_columns,
     interval_figures,
     measured,
     median_of_all,
     signed_duration,
-    valid_points,
 )
 from placebench.results import Run
 from placebench.stats import METRICS, median_interval
 from placebench.stats.verdict import EQUIVALENT, FASTER, INCONCLUSIVE, SLOWER
-from placebench.study.overheads import REFUSED, paired_effect, paired_overhead
+from placebench.study import overheads
+from placebench.study.overheads import effect_text, point_text
 from placebench.study.session import study_kind
 
 _MAX_COLUMNS = 8
@@ -90,11 +88,9 @@ def results(run: Run) -> StudyResults:
     """Return one row per cell, compared with its control, and a map of the effects."""
     settings = run.head.settings
     control = settings["control"]
-    refused = [point for point, reason in failed(run) if REFUSED in reason]
-    found = [(point, made) for point, made in valid_points(run) if point not in refused]
+    found = overheads.comparable_cells(run)
     rows = [_row(point, made, found, control) for point, made in found]
-    points = settings["points"]
-    axes = [axis for axis in points[0] if len({point[axis] for point in points}) > 1] or list(points[0])
+    axes = overheads.varied_axes(settings["points"])
     figures = [
         each
         for each in _FIGURES
@@ -104,11 +100,11 @@ def results(run: Run) -> StudyResults:
     return StudyResults(
         headline=_headline(rows, control),
         rows=rows,
-        columns=[*(measured("axes", axis, partial(_value, axis)) for axis in axes), *figures],
+        columns=[*overheads.axis_columns(axes), *figures],
         tables=_map(rows, axes, control),
         summary=list(_summary(rows)),
         notes=(
-            f"Control: the same combination with {_named(control)}. Effects are ratios to it in the same repeat.",
+            f"Control: the same combination with {point_text(control)}. Effects are ratios to it in the same repeat.",
             "Time per request: the mean of one user; 1 / throughput of several; at a rate the mean since it was due.",
             "A measurement is a replicate as in placebench compare: fresh processes, a warm-up, blocks of requests.",
             "Statements and round trips to the database are counted once per session, and not timed.",
@@ -122,19 +118,18 @@ def results(run: Run) -> StudyResults:
 def _row(
     point: dict[str, Any],
     made: Sequence[Measurement],
-    found: Sequence[tuple[dict[str, Any], list[Measurement]]],
+    found: overheads.Cells,
     control: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the row of a cell; effects are None for a control, and without one."""
-    is_control = point == {**point, **control}
-    base = [] if is_control else next((others for other, others in found if other == {**point, **control}), [])
+    base = overheads.control_measurements(point, control, found)
     time = median_interval([each.values["request_s"] for each in made])
-    overhead = paired_overhead(made, base, "request_s")
+    overhead = overheads.paired_overhead(made, base, "request_s")
     counts = {name: made[-1].values[name] for name in _COUNTS}
     over_s = overhead["overhead_s"]
     return {
         "axes": point,
-        "is_control": is_control,
+        "is_control": point == {**point, **control},
         "n": time.n,
         **interval_figures("request", "_s", time),
         "confidence": time.confidence,
@@ -145,7 +140,7 @@ def _row(
         **{
             prefix + name: value
             for prefix, (metric, margin) in _EFFECTS.items()
-            for name, value in paired_effect(made, base, metric, margin=margin).items()
+            for name, value in overheads.paired_effect(made, base, metric, margin=margin).items()
         },
     }
 
@@ -162,15 +157,15 @@ def _map(rows: Sequence[dict[str, Any]], axes: Sequence[str], control: Mapping[s
     lines: dict[str, dict[str, Any]] = {}
     for row in judged:
         others = {axis: row["axes"][axis] for axis in varied if axis != across}
-        name = _named(others) or "all"
+        name = point_text(others) or "all"
         lines.setdefault(name, {"name": name})[str(row["axes"][across])] = _shaded(row)
     columns = [
         Column("", _line_name),
         *(measured(str(value), f"{across} {value}", _as_it_is) for value in varied[across]),
     ]
     caption = (
-        f"Effect on the time per request, against {_named(control)}: orange is slower, blue is faster, and the darker, "
-        "the larger. Without a colour the interval includes no change, or the effect is below the margin."
+        f"Effect on the time per request, against {point_text(control)}: orange is slower, blue is faster, and the "
+        "darker, the larger. Without a colour the interval includes no change, or the effect is below the margin."
     )
     return [Table("Effects", columns, list(lines.values()), id="map", caption=caption, style="heat")]
 
@@ -194,14 +189,6 @@ def _shaded(row: Mapping[str, Any]) -> Markup:
     return Markup('<span class="effect {} by-{}">{}</span>').format(way, shade, text)
 
 
-def _value(axis: str, point: Mapping[str, Any]) -> str:
-    return str(point[axis])
-
-
-def _named(point: Mapping[str, Any]) -> str:
-    return ", ".join(f"{axis} {value}" for axis, value in point.items())
-
-
 def _headline(rows: Sequence[Mapping[str, Any]], control: Mapping[str, Any]) -> str:
     """Return the largest effect with its interval, and how many combinations have a verdict."""
     judged = [row for row in rows if row["ratio"] is not None]
@@ -215,16 +202,11 @@ def _headline(rows: Sequence[Mapping[str, Any]], control: Mapping[str, Any]) -> 
         )
     counts = {verdict: sum(row["verdict"] == verdict for row in judged) for verdict in (SLOWER, FASTER, INCONCLUSIVE)}
     said = ", ".join(f"{units.count(number)} {verdict}" for verdict, number in counts.items() if number)
-    of = f"{units.numbered(len(judged), 'combination')} against {_named(control)}"
+    of = f"{units.numbered(len(judged), 'combination')} against {point_text(control)}"
     if not decided:
         return f"{of}: none was shown to be faster or slower{f'; {said}' if said else ''}."
     most = max(decided, key=lambda row: max(float(row["ratio"]), 1 / float(row["ratio"])))
-    return f"{of}: {said}. Largest effect: {_effect(most)} time per request ({_named(most['axes'])})."
-
-
-def _effect(row: Mapping[str, Any]) -> str:
-    effect, low, high = (units.signed_percent(row[name]) for name in ("ratio", "ratio_low", "ratio_high"))
-    return f"{effect} [95 % CI {low}, {high}; n = {row['n']}]"
+    return f"{of}: {said}. Largest effect: {effect_text(most)} time per request ({point_text(most['axes'])})."
 
 
 def _summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -234,14 +216,9 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         most = max(counted, key=lambda row: float(row["overhead_per_result_s"]))
         yield (
             f"Largest overhead per result: {signed_duration(most['overhead_per_result_s'])}, of "
-            f"{units.average(most['results'])} results in a response ({_named(most['axes'])})."
+            f"{units.average(most['results'])} results in a response ({point_text(most['axes'])})."
         )
-    for row in rows:
-        if row["verdict"] == INCONCLUSIVE and row["replicates_needed"]:
-            yield (
-                f"Undecided: {_named(row['axes'])}, {_effect(row)}; about {units.count(row['replicates_needed'])} "
-                "replicates would decide (-n)."
-            )
+    yield from overheads.undecided(rows)
     busy = [row for row in rows if row["client_cpu_share"] > 0.5]
     if busy:
         yield f"The client used more than half a core in {units.numbered(len(busy), 'combination')}."

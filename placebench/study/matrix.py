@@ -7,7 +7,6 @@ command, one after another, by the program that does the jobs of `placebench.stu
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
@@ -27,7 +26,7 @@ from placebench.report.study_report import (
 from placebench.results import Run
 from placebench.stats import median_interval
 from placebench.study.axes import fill_words
-from placebench.study.overheads import paired_overhead
+from placebench.study.overheads import axis_columns, control_measurements, paired_overhead, point_text
 from placebench.study.session import Measure, Point, StudySpec, study_kind
 from placebench.study.workers import OwnWorkersStudy, Work, why_impossible
 
@@ -129,8 +128,7 @@ def results(run: Run) -> StudyResults:
     found = list(valid_points(run))
     rows = []
     for point, made in found:
-        base = next((others for other, others in found if other == {**point, **control}), [])
-        overhead = paired_overhead(made, [] if made is base else base, "elapsed_s")
+        overhead = paired_overhead(made, control_measurements(point, control, found), "elapsed_s")
         elapsed = median_interval([each.values["elapsed_s"] for each in made])
         counted = [each.values["results"] for each in made if each.values["results"] is not None]
         counts = median_interval(counted).median if counted else None
@@ -138,7 +136,7 @@ def results(run: Run) -> StudyResults:
         rows.append(
             {
                 "axes": point,
-                "is_control": made is base,
+                "is_control": point == {**point, **control},
                 "n": elapsed.n,
                 "jobs": jobs,
                 **interval_figures("elapsed", "_s", elapsed),
@@ -156,12 +154,12 @@ def results(run: Run) -> StudyResults:
         headline=_headline(rows, control),
         rows=rows,
         columns=[
-            *(measured("axes", axis, partial(_value, axis)) for axis in axes),
+            *axis_columns(axes),
             *(each for each in _FIGURES if settings["count"] or each.name not in _COUNTED),
         ],
         notes=(
             f"A measurement: {units.numbered(jobs, 'run')} of the command in turn, after one for warming up.",
-            f"Control: the same combination with {_named(control)}.",
+            f"Control: the same combination with {point_text(control)}.",
             "Overhead: the median of the differences from the control within each repeat.",
             "The intervals are not adjusted for the number of rows.",
             "PSS: memory of the command and of the Python that starts it, at the highest sample.",
@@ -171,27 +169,19 @@ def results(run: Run) -> StudyResults:
     )
 
 
-def _value(axis: str, point: Mapping[str, str]) -> str:
-    return point[axis]
-
-
-def _named(point: Mapping[str, str]) -> str:
-    return ", ".join(f"{axis} {value}" for axis, value in point.items())
-
-
 def _headline(rows: list[dict[str, Any]], control: Mapping[str, str]) -> str:
     """Return the largest overhead with its interval, and how many were shown."""
     judged = [row for row in rows if row["overhead_s"] is not None]
     if not judged:
         return "No combination was measured together with its control."
     most = max(judged, key=lambda row: float(row["overhead_s"]))
-    begin = f"Largest overhead over {_named(control)}: {signed_duration(most['overhead_s'])}"
+    begin = f"Largest overhead over {point_text(control)}: {signed_duration(most['overhead_s'])}"
     if most["overhead_low_s"] is None:
-        return f"{begin} ({_named(most['axes'])}); n = {most['n']} is too few for an interval."
+        return f"{begin} ({point_text(most['axes'])}); n = {most['n']} is too few for an interval."
     shown = sum(row["overhead_low_s"] is not None and row["overhead_low_s"] > 0 for row in judged)
     interval = f"[CI {signed_duration(most['overhead_low_s'])}, {signed_duration(most['overhead_high_s'])}"
     return (
-        f"{begin} {interval}; n = {most['n']}] ({_named(most['axes'])}). "
+        f"{begin} {interval}; n = {most['n']}] ({point_text(most['axes'])}). "
         f"{shown} of {units.numbered(len(judged), 'combination')} were slower."
     )
 

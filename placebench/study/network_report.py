@@ -4,7 +4,6 @@
 user's own commands and applications, the laboratory brings its own variants and jobs.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +26,8 @@ from placebench.report.study_report import (
 )
 from placebench.results import Run
 from placebench.runtime.network.delay_queue import PACKET_BYTES
-from placebench.stats import MedianInterval, hodges_lehmann, median_interval
-from placebench.stats.hodges_lehmann import MIN_REPLICATES, pseudo_median
+from placebench.stats import MedianInterval, median_interval
+from placebench.study.overheads import paired_ratio
 
 _AGREES_WITHIN = 0.2
 _GZIP = ", gzip"
@@ -123,7 +122,7 @@ def _row(point: _Point, points: Mapping[_Key, _Point], settings: Mapping[str, An
     if against is not None:
         before, after = _amounts(against), _amounts(point)
         ratios = {name: after[name] / before[name] if before[name] and after[name] else None for name in before}
-    ratio = _paired_ratio(point, against)
+    ratio = paired_ratio("ratio", point.times, against.times if against else {})
     return {
         **point.axes,
         "operations": operations,
@@ -149,21 +148,6 @@ def _row(point: _Point, points: Mapping[_Key, _Point], settings: Mapping[str, An
         "agrees": growth.agrees,
         "change": _change(ratios, ratio, point.elapsed.n),
     }
-
-
-def _paired_ratio(point: _Point, against: _Point | None) -> dict[str, float | None]:
-    """Return the time divided by the baseline's in the same repeats and behind the same link, with its interval.
-
-    All are None without a baseline, the limits for fewer than six repeats.
-    """
-    ratio: dict[str, float | None] = dict.fromkeys(("ratio", "ratio_low", "ratio_high"))
-    if against is None:
-        return ratio
-    logs = [math.log(point.times[each] / against.times[each]) for each in point.times.keys() & against.times.keys()]
-    if len(logs) >= MIN_REPLICATES:
-        found = hodges_lehmann(logs)
-        return dict(zip(ratio, map(math.exp, (found.estimate, found.low, found.high)), strict=True))
-    return {**ratio, "ratio": math.exp(pseudo_median(logs)) if logs else None}
 
 
 def _slope(point: _Point, points: Mapping[_Key, _Point]) -> MedianInterval | None:

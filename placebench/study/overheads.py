@@ -1,10 +1,18 @@
-"""Overheads over a control, from pairs: each measurement is compared with the control's in the same repeat."""
+"""Effects of combinations over their controls, and how reports show them.
+
+Figures are of pairs: each measurement is compared with the control's in the same repeat.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
+from placebench import units
 from placebench.compare.keep.records import Measurement
-from placebench.report.study_report import interval_figures
+from placebench.report.model import Column
+from placebench.report.study_report import failed, interval_figures, measured, valid_points
+from placebench.results import Run
 from placebench.stats import hodges_lehmann, median_interval
 from placebench.stats.hodges_lehmann import MIN_REPLICATES, pseudo_median
 from placebench.stats.verdict import INCONCLUSIVE, decide, minimum_detectable_effect
@@ -40,22 +48,88 @@ def paired_effect(
     change of the size seen, but at least of the margin, in 4 of 5 runs; None if the verdict is clear, or the noise
     unknown. All are None if no repeat has both values.
     """
-    against = {each.repeat: each.values[value] for each in control if each.values[value]}
-    logs = [
-        math.log(each.values[value] / against[each.repeat])
-        for each in made
-        if each.repeat in against and each.values[value]
-    ]
-    found: dict[str, float | str | int | None] = dict.fromkeys(EFFECT)
-    if not logs:
-        return found
+    after, before = (
+        {each.repeat: each.values[value] for each in measurements if each.values[value]}
+        for measurements in (made, control)
+    )
+    found = {**dict.fromkeys(EFFECT), **paired_ratio("ratio", after, before)}
+    logs = [math.log(after[repeat] / before[repeat]) for repeat in sorted(after.keys() & before.keys())]
     if len(logs) < MIN_REPLICATES:
-        return {**found, "ratio": math.exp(pseudo_median(logs)), "replicates_needed": MIN_REPLICATES}
+        return {**found, "replicates_needed": MIN_REPLICATES if logs else None}
     interval = hodges_lehmann(logs)
     verdict = decide(interval, margin)
     detectable, needed = minimum_detectable_effect(logs), None
     if verdict == INCONCLUSIVE and detectable:
         target = max(abs(interval.estimate), margin)
         needed = max(len(logs) + 1, math.ceil(len(logs) * (detectable / target) ** 2))
-    ratios = map(math.exp, (interval.estimate, interval.low, interval.high))
-    return dict(zip(EFFECT, (*ratios, verdict, needed), strict=True))
+    return {**found, "verdict": verdict, "replicates_needed": needed}
+
+
+def paired_ratio(name: str, after: Mapping[int, float], before: Mapping[int, float]) -> dict[str, float | None]:
+    """Return the ratio of two values by repeat as `NAME`, `NAME_low` and `NAME_high`, its limits from six repeats on.
+
+    All are None if no repeat has both.
+    """
+    logs = [math.log(after[repeat] / before[repeat]) for repeat in sorted(after.keys() & before.keys())]
+    values: Iterable[float | None] = (math.exp(pseudo_median(logs)) if logs else None, None, None)
+    if len(logs) >= MIN_REPLICATES:
+        interval = hodges_lehmann(logs)
+        values = map(math.exp, (interval.estimate, interval.low, interval.high))
+    return dict(zip((name, f"{name}_low", f"{name}_high"), values, strict=True))
+
+
+# --- reports of combinations
+
+Cells = Sequence[tuple[dict[str, Any], list[Measurement]]]
+"""Combinations, each with its measurements."""
+
+
+def comparable_cells(run: Run) -> Cells:
+    """Return the combinations that were measured, without those that were refused."""
+    refused = [point for point, reason in failed(run) if REFUSED in reason]
+    return [(point, made) for point, made in valid_points(run) if point not in refused]
+
+
+def varied_axes(points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the axes that have more than one value; all axes if there is no such axis."""
+    return [axis for axis in points[0] if len({point[axis] for point in points}) > 1] or list(points[0])
+
+
+def control_measurements(point: Mapping[str, Any], control: Mapping[str, Any], found: Cells) -> list[Measurement]:
+    """Return the measurements of a combination's control; none for a control itself."""
+    against = {**point, **control}
+    return next((made for other, made in found if other == against != point), [])
+
+
+def axis_columns(axes: Iterable[str]) -> list[Column]:
+    """Return a column for each axis of the rows' `axes`."""
+    return [measured("axes", axis, partial(_axis_text, axis)) for axis in axes]
+
+
+def _axis_text(axis: str, point: Mapping[str, Any]) -> str:
+    return str(point[axis])
+
+
+def point_text(point: Mapping[str, Any]) -> str:
+    """Return a combination as text, such as 'variant new, users 8'."""
+    return ", ".join(f"{axis} {value}" for axis, value in point.items())
+
+
+def effect_text(row: Mapping[str, Any]) -> str:
+    """Return the ratio of a row as text: '−77 % [95 % CI −77.3 %, −76.4 %; n = 30]'."""
+    if row["ratio_low"] is None:
+        return (
+            f"{units.signed_percent(row['ratio'])} [n = {row['n']}, {row['replicates_needed']} needed for an interval]"
+        )
+    effect, low, high = (units.signed_percent(row[name]) for name in ("ratio", "ratio_low", "ratio_high"))
+    return f"{effect} [95 % CI {low}, {high}; n = {row['n']}]"
+
+
+def undecided(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield how many replicates would decide each row that is inconclusive."""
+    for row in rows:
+        if row["verdict"] == INCONCLUSIVE and row["replicates_needed"]:
+            yield (
+                f"Undecided: {point_text(row['axes'])}, {effect_text(row)}; about "
+                f"{units.count(row['replicates_needed'])} replicates would decide (-n)."
+            )

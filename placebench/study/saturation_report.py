@@ -25,11 +25,12 @@ from placebench.page.svg import Role
 from placebench.report.effects import percentile_text
 from placebench.report.knee import FULL_TEXTS, capacity_text, knee_curve, settling_text
 from placebench.report.model import Chart, Table
-from placebench.report.study_report import StudyResults, failed, measured, valid_points
+from placebench.report.study_report import StudyResults, measured
 from placebench.results import Run
 from placebench.stats import METRICS
-from placebench.stats.verdict import FASTER, INCONCLUSIVE, SLOWER
-from placebench.study.overheads import REFUSED, paired_effect
+from placebench.stats.verdict import FASTER, SLOWER
+from placebench.study import overheads
+from placebench.study.overheads import effect_text, point_text
 from placebench.study.session import study_kind
 
 _ROLES: tuple[Role, ...] = ("baseline", "variant", "between")
@@ -77,19 +78,17 @@ def results(run: Run) -> StudyResults:
     settings = run.head.settings
     control = settings["control"]
     objective = parse_objective(settings["objective"]) if settings["objective"] else None
-    refused = [point for point, reason in failed(run) if REFUSED in reason]
-    found = [(point, made) for point, made in valid_points(run) if point not in refused]
+    found = overheads.comparable_cells(run)
     rows = [_row(point, made, found, control, objective) for point, made in found]
-    points = settings["points"]
-    axes = [axis for axis in points[0] if len({point[axis] for point in points}) > 1] or list(points[0])
-    names = {_named({axis: point[axis] for axis in axes}): made for point, made in found}
+    axes = overheads.varied_axes(settings["points"])
+    names = {point_text({axis: point[axis] for axis in axes}): made for point, made in found}
     loads = [_load_row(name, *each) for name, made in names.items() for each in _by_load(made, objective)]
     figures = [each for each in _FIGURES if any(row[each.name] is not None for row in rows)]
     what = "users" if objective is None else "arrivals"
     return StudyResults(
         headline=_headline(rows, control, objective),
         rows=rows,
-        columns=[*(measured("axes", axis, partial(_value, axis)) for axis in axes), *figures],
+        columns=[*overheads.axis_columns(axes), *figures],
         charts=list(_charts(names, objective)),
         tables=[_load_table(loads, what)] if loads else [],
         document={"loads": loads},
@@ -97,7 +96,7 @@ def results(run: Run) -> StudyResults:
         notes=(
             *_method(objective),
             "What was full is that at the highest throughput, with 32 users or more who wait only for responses.",
-            f"Control: the same combination with {_named(control)}. Effects are ratios to it in the same repeat.",
+            f"Control: the same combination with {point_text(control)}. Effects are ratios to it in the same repeat.",
             "Each measurement has a fresh server, and begins with a user who is alone.",
             "The intervals are not adjusted for the number of rows.",
         ),
@@ -121,12 +120,12 @@ def _method(objective: Objective | None) -> tuple[str, ...]:
 def _row(
     point: dict[str, Any],
     made: Sequence[Measurement],
-    found: Sequence[tuple[dict[str, Any], list[Measurement]]],
+    found: overheads.Cells,
     control: Mapping[str, Any],
     objective: Objective | None,
 ) -> dict[str, Any]:
     """Return the row of a cell; effects are None for a control, and without one."""
-    base = next((others for other, others in found if other == {**point, **control} != point), [])
+    base = overheads.control_measurements(point, control, found)
     figures: dict[str, Any] = {}
     for name in ("knee", "max"):
         capacity = capacity_of(each.values[f"{name}_per_s"] for each in made)
@@ -134,7 +133,7 @@ def _row(
         figures[f"{name}_low_per_s"] = capacity and capacity.low_per_s
         figures[f"{name}_high_per_s"] = capacity and capacity.high_per_s
     value = "max_per_s" if objective is None else "knee_per_s"
-    effect = paired_effect(made, base, value, margin=METRICS["wall_s"].margin)
+    effect = overheads.paired_effect(made, base, value, margin=METRICS["wall_s"].margin)
     saturated = [msgspec.convert(each.values["saturated"], Saturated) for each in made]
     counts = Counter(each.full for each in saturated)
     full, number = counts.most_common(1)[0]
@@ -229,13 +228,13 @@ def _headline(rows: Sequence[Mapping[str, Any]], control: Mapping[str, Any], obj
     judged = [row for row in rows if row["ratio"] is not None]
     if not judged:
         row = rows[0]
-        return f"{_named(row['axes'])}: {what} {_amount(row, objective)}; full: {FULL_TEXTS[row['full']]}."
+        return f"{point_text(row['axes'])}: {what} {_amount(row, objective)}; full: {FULL_TEXTS[row['full']]}."
     most = max(judged, key=lambda row: abs(math.log(float(row["ratio"]))))
     base = next((row for row in rows if row["is_control"] and row["axes"] == {**most["axes"], **control}), None)
     before = f", {_amount(base, objective)} before" if base else ""
     verdict = most["verdict"] or "no verdict"
-    against = f"{_named(most['axes'])} against {_named(control)}"
-    return f"{against}: {_effect(most)} {what} ({verdict}), {_amount(most, objective)}{before}."
+    against = f"{point_text(most['axes'])} against {point_text(control)}"
+    return f"{against}: {effect_text(most)} {what} ({verdict}), {_amount(most, objective)}{before}."
 
 
 def _amount(row: Mapping[str, Any], objective: Objective | None) -> str:
@@ -247,36 +246,15 @@ def _amount(row: Mapping[str, Any], objective: Objective | None) -> str:
     return text if objective else text.replace("arrivals", "requests")
 
 
-def _effect(row: Mapping[str, Any]) -> str:
-    if row["ratio_low"] is None:
-        return (
-            f"{units.signed_percent(row['ratio'])} [n = {row['n']}, {row['replicates_needed']} needed for an interval]"
-        )
-    effect, low, high = (units.signed_percent(row[name]) for name in ("ratio", "ratio_low", "ratio_high"))
-    return f"{effect} [95 % CI {low}, {high}; n = {row['n']}]"
-
-
 def _summary(rows: Sequence[Mapping[str, Any]], objective: Objective | None, step_s: float) -> Iterator[str]:
     """Yield what was full in each cell, what is undecided, and whether the steps were too short."""
     for row in rows:
         some = "" if row["full_n"] == row["n"] else f" in {row['full_n']} of {row['n']} replicates"
         most = f"at the highest throughput, {units.significant(row['max_per_s'])} requests/s"
-        yield f"{_named(row['axes'])}: {most}, what is full{some} is {FULL_TEXTS[row['full']]} ({row['why']})."
-        if row["verdict"] == INCONCLUSIVE and row["replicates_needed"]:
-            yield (
-                f"Undecided: {_named(row['axes'])}, {_effect(row)}; about {units.count(row['replicates_needed'])} "
-                "replicates would decide (-n)."
-            )
+        yield f"{point_text(row['axes'])}: {most}, what is full{some} is {FULL_TEXTS[row['full']]} ({row['why']})."
+        yield from overheads.undecided([row])
     if objective is not None and rows:
         yield from filter(None, [settling_text(objective, min(row["alone_s"] for row in rows), step_s)])
-
-
-def _value(axis: str, point: Mapping[str, Any]) -> str:
-    return str(point[axis])
-
-
-def _named(point: Mapping[str, Any]) -> str:
-    return ", ".join(f"{axis} {value}" for axis, value in point.items())
 
 
 KIND = study_kind(__name__, _Settings, dict[str, str | int | float], SaturationValues)

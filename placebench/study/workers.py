@@ -5,7 +5,6 @@ a run of the user's command. Each measurement is a fresh program (`placebench.ru
 every worker does one job for warming up; then the workers do a fixed number of jobs.
 """
 
-import math
 import os
 import statistics
 import sys
@@ -33,8 +32,9 @@ from placebench.report.study_report import (
     valid_points,
 )
 from placebench.results import Run
-from placebench.stats import hodges_lehmann, median_interval
-from placebench.stats.hodges_lehmann import MIN_REPLICATES, pseudo_median
+from placebench.stats import median_interval
+from placebench.stats.hodges_lehmann import MIN_REPLICATES
+from placebench.study.overheads import paired_ratio
 from placebench.study.session import Measure, Point, StudySession, StudySpec, study_kind
 
 
@@ -295,14 +295,8 @@ def _row(point: Mapping[str, Any], made: Sequence[Measurement], base: Sequence[M
     values = [each.values for each in made]
     elapsed = median_interval([each["elapsed_s"] for each in values])
     medians = {name: median_interval([each[name] for each in values]).median for name in _MEDIANS}
-    of_base = {each.repeat: each.values["elapsed_s"] for each in base}
-    logs = [math.log(each.values["elapsed_s"] / of_base[each.repeat]) for each in made if each.repeat in of_base]
-    ratio: dict[str, float | None] = dict.fromkeys(("ratio", "ratio_low", "ratio_high"))
-    if made is not base and len(logs) >= MIN_REPLICATES:
-        interval = hodges_lehmann(logs)
-        ratio = dict(zip(ratio, map(math.exp, (interval.estimate, interval.low, interval.high)), strict=True))
-    elif made is not base and logs:
-        ratio["ratio"] = math.exp(pseudo_median(logs))
+    times_s = {each.repeat: each.values["elapsed_s"] for each in made}
+    of_base = {} if made is base else {each.repeat: each.values["elapsed_s"] for each in base}
     jobs, counted = values[0]["jobs"], [each["results"] for each in values if each["results"] is not None]
     counts = median_interval(counted).median if counted else None
     return {
@@ -311,7 +305,7 @@ def _row(point: Mapping[str, Any], made: Sequence[Measurement], base: Sequence[M
         "jobs": jobs,
         **interval_figures("elapsed", "_s", elapsed),
         "confidence": elapsed.confidence,
-        **ratio,
+        **paired_ratio("ratio", times_s, of_base),
         **medians,
         "throughput_per_s": jobs / elapsed.median,
         "cpu_s_per_job": medians["cpu_s"] / jobs,

@@ -31,7 +31,7 @@ from placebench.report.study_report import (
 )
 from placebench.results import Run
 from placebench.stats import median_interval
-from placebench.study.overheads import paired_overhead
+from placebench.study.overheads import paired_overhead, point_text
 
 
 class _MatrixPoint(TypedDict, total=False):
@@ -140,7 +140,7 @@ def results(run: Run) -> StudyResults:
         tables=_pivot(rows, settings),
         summary=list(_summary(rows)),
         notes=(
-            f"Control: the same combination with {_named_values(settings['control']) or 'nothing exchanged'}.",
+            f"Control: the same combination with {point_text(settings['control']) or 'nothing exchanged'}.",
             "Duration is the median of the repeats; with five, the range is a 93.75 % confidence interval.",
             "Overhead: the median of the differences from the control within each repeat.",
             "Per request, per result: the overhead divided by the number of requests or results.",
@@ -298,7 +298,7 @@ def _charts(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list
         show=units.duration,
         part_names=("control", "overhead"),
     )
-    caption = f"The control is the same combination with {_named_values(settings['control'])}."
+    caption = f"The control is the same combination with {point_text(settings['control'])}."
     if faster:
         caption += " × is the ratio to its control; below 1 it was faster, and has no second part."
     return [("Largest job", Chart(svg, caption))]
@@ -373,10 +373,6 @@ def _values(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> Iterator[
 
 def _named(rows: Sequence[Mapping[str, Any]], service: str) -> str:
     return service_name(service, [row["service"] for row in rows])
-
-
-def _named_values(control: Mapping[str, Any]) -> str:
-    return ", ".join(f"{axis} {value}" for axis, value in control.items())
 
 
 def _overhead_of(row: Mapping[str, Any]) -> float:

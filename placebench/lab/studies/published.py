@@ -1,6 +1,5 @@
 """Repeat Placement's published measurements: 10 requests by 1 client, and 400 by 40, against nested providers."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -26,8 +25,8 @@ from placebench.report.study_report import (
     valid_points,
 )
 from placebench.results import Run
-from placebench.stats import hodges_lehmann, median_interval, percentile
-from placebench.stats.hodges_lehmann import MIN_REPLICATES, pseudo_median
+from placebench.stats import median_interval, percentile
+from placebench.study.overheads import paired_ratio
 
 if TYPE_CHECKING:
     from placebench.compare.measure.same_responses import SameResponses
@@ -324,24 +323,13 @@ def _rows(run: Run) -> list[dict[str, Any]]:
                 "latency_s_p99": percentile(latency_s, 0.99),
                 "cpu_s_per_request": median_interval(cpu).median / requests if cpu else None,
                 "body_bytes": made[0].values["body_bytes"],
-                **_times(measured_rates.get((_ORIGINAL, *_key(point)[1:]), {}), rates),
+                **paired_ratio("times_naive", rates, measured_rates.get((_ORIGINAL, *_key(point)[1:]), {})),
                 "published_before_per_s": known.get("before_per_s"),
                 "published_after_per_s": after,
                 "ratio": rate.median / after if after and same else None,
             }
         )
     return rows
-
-
-def _times(before: Mapping[int, float], after: Mapping[int, float]) -> dict[str, float | None]:
-    """Return the ratio of two throughputs, paired by repeat, with its 95 % limits; None where they are not measured."""
-    logs = [math.log(after[repeat] / before[repeat]) for repeat in sorted(before.keys() & after.keys())]
-    interval = hodges_lehmann(logs) if len(logs) >= MIN_REPLICATES else None
-    return {
-        "times_naive": math.exp(pseudo_median(logs)) if logs else None,
-        "times_naive_low": math.exp(interval.low) if interval else None,
-        "times_naive_high": math.exp(interval.high) if interval else None,
-    }
 
 
 def _headline(rows: Sequence[Mapping[str, Any]], *, same: bool) -> str:
