@@ -263,26 +263,35 @@ USERS = (25, 100, 200)
 
 @where_measured("published.json")
 def _published() -> str:
-    """Each service under the two published loads, and its throughput beside that of naive in the same replicate."""
+    """Each service under the published loads, and its throughput beside two others in the same replicates."""
+    document = raw("published.json")
+    rates: dict[tuple[str, str, int], list[float]] = defaultdict(list)
+    for made in sorted(document["measurements"], key=lambda each: each["repeat"]):
+        if made["invalid"] is None:
+            point = made["point"]
+            rates[point["service"], point["topology"], point["clients"]].append(made["values"]["rate_per_s"])
+
+    def against(other: str, row: dict[str, Any]) -> str:
+        """Return how many times the throughput of the other service it is; nothing for the service itself."""
+        load = row["topology"], row["clients"]
+        if row["service"] == other:
+            return ""
+        return "{}× [{}, {}]".format(*map(units.significant, paired(rates[other, *load], rates[row["service"], *load])))
+
     lines = []
-    for row in raw("published.json")["rows"]:
-        rate = units.significant(row["rate_per_s"])
-        if row["rate_low_per_s"] is not None:
-            ends = (units.significant(row[f"rate_{end}_per_s"]) for end in ("low", "high"))
-            rate = "{} [{}, {}]".format(rate, *ends)
-        times = ""
-        if row["times_naive"] is not None and row["service"] != "naive":
-            times = "{}×".format(units.significant(row["times_naive"]))
-            if row["times_naive_low"] is not None:
-                ends = (units.significant(row[f"times_naive_{end}"]) for end in ("low", "high"))
-                times += " [{}, {}]".format(*ends)
+    for row in document["rows"]:
+        rate = "{} [{}, {}]".format(*(units.significant(row[f"rate_{end}per_s"]) for end in ("", "low_", "high_")))
         latencies = ("–" if (each := row[f"latency_s_{p}"]) is None else units.duration(each) for p in PERCENTILES)
-        load = f"{row['clients']} × {row['requests'] // row['clients']}"
+        load = f"{row['clients']} × {row['requests']}"
         shape = row["topology"].partition("-")[0]
         service = {"placement": "Placement 16.0.0"}.get(row["service"], f"`{row['service']}`")
         cpu = units.duration(row["cpu_s_per_request"]) if row["cpu_s_per_request"] else "–"
-        lines.append((shape, load, service, row["n"], rate, times, *latencies, cpu))
-    head = "| Trees | Load | Service | n | Requests per second | Against `naive` | p50 | p95 | p99 | CPU per request |"
+        beside = against("placement", row), against("naive", row)
+        lines.append((shape, load, service, row["n"], rate, *beside, *latencies, cpu))
+    head = (
+        "| Trees | Load | Service | n | Requests per second | Against Placement | Against `naive` | p50 | p95 | p99 "
+        "| CPU per request |"
+    )
     return table(head, lines)
 
 
