@@ -59,7 +59,7 @@ def test_an_alternative_is_in_every_variant() -> None:
     assert (rungs.variants[0], rungs.variants[-1]) == ("naive+driver:psycopg3", "tuned+driver:psycopg3")
     assert all(variant(name).name == name for name in rungs.variants)
     assert (ablations.trials[-1].baseline, ablations.trials[-1].variant) == (
-        "tuned-freeze+driver:psycopg3",
+        "tuned-seldom+driver:psycopg3",
         "tuned+driver:psycopg3",
     )
 

@@ -26,11 +26,6 @@ def freeze_gc() -> None:
     gc.freeze()
 
 
-def _collect_seldom() -> None:
-    """Start a garbage collection after 50 000 new objects instead of 700 (the default of Python 3.11)."""
-    gc.set_threshold(50_000)
-
-
 def _disable_gc() -> None:
     """Turn the garbage collector off: reference cycles are never freed, so a worker grows until it is restarted."""
     gc.disable()
@@ -41,7 +36,7 @@ COLLECTOR = Optimization(
     field="collector",
     baseline=Implementation("default", keep_gc_defaults),
     alternative=Implementation("frozen", freeze_gc),
-    further=(Implementation("seldom", _collect_seldom), Implementation("off", _disable_gc)),
+    further=(Implementation("off", _disable_gc),),
     why="A request makes enough objects for several full collections, and each one traverses all modules again.",
     source="Our measurement of Placement 16.0.0: 160 of 492 ms are GC pauses; 327 to 339 ms after gc.freeze().",
     metric="cpu_s",
@@ -144,17 +139,21 @@ WORKERS = Optimization(
 )
 
 
+def _collect_seldom() -> None:
+    """Start a garbage collection after 50 000 new objects instead of 700 (the default of Python 3.11)."""
+    gc.set_threshold(50_000)
+
+
 GC_FREQUENCY = Optimization(
     name="seldom",
     field="gc_frequency",
-    algorithms=("dedup", "cached"),
+    algorithms=(OBJECTS, "dedup", "cached"),
     baseline=Implementation("default", keep_gc_defaults),
     alternative=Implementation("seldom", _collect_seldom),
-    why="A collection traverses the young lists and dicts, thousands of entries, and finds no cycle.",
-    source="Our measurement: a tenth of the worker's CPU on equal trees and a fifth on trees that differ, in 2 and 8 "
-    "collections per request. For `naive` and `tuned` it is `collector:seldom`.",
+    why="A collection traverses the young objects of all requests that a worker serves at once, and finds no cycle.",
+    source="Our measurement of `dedup`: a tenth of the worker's CPU on equal trees and a fifth on trees that differ, "
+    "in 2 and 8 collections per request.",
     metric="cpu_s",
-    data="nested-perfload with disks that differ",
     scope="worker",
 )
 

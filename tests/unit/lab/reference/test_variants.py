@@ -1,6 +1,7 @@
 """The names of variants, and the implementations that they choose."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from placebench.errors import MissingExtraError, VariantError
 from placebench.lab.reference.domain import optimization
 from placebench.lab.reference.optimizations.search import read_all_trees
 from placebench.lab.reference.optimizations.worker import (
+    GC_FREQUENCY,
     freeze_gc,
     keep_freed_memory,
     keep_gc_defaults,
@@ -18,6 +20,7 @@ from placebench.lab.reference.variants import (
     ALGORITHM_OPTIMIZATIONS,
     CATALOGUE,
     OPTIMIZATIONS,
+    ReferenceVariant,
     algorithms_leave_one_out,
     cumulative,
     differing,
@@ -31,10 +34,14 @@ from placebench.stats import COUNTED, METRICS
 
 def test_naive_takes_every_plain_way_and_tuned_every_better_one() -> None:
     """Step by step."""
-    naive, tuned = variant("naive").implementations, variant("tuned").implementations
+    naive, tuned = variant("naive"), variant("tuned")
 
-    assert [getattr(naive, each.field) for each in OPTIMIZATIONS] == [each.baseline.value for each in OPTIMIZATIONS]
-    assert [getattr(tuned, each.field) for each in OPTIMIZATIONS] == [each.alternative.value for each in OPTIMIZATIONS]
+    def used(made: ReferenceVariant) -> list[Any]:
+        parts = {"request": made.implementations, "worker": made.worker}
+        return [getattr(parts[each.scope], each.field) for each in OPTIMIZATIONS]
+
+    assert used(naive) == [each.baseline.value for each in OPTIMIZATIONS]
+    assert used(tuned) == [each.best.value for each in OPTIMIZATIONS]
 
 
 def test_the_cumulative_series_goes_from_naive_to_tuned_one_optimization_a_step() -> None:
@@ -66,7 +73,7 @@ def test_a_way_is_chosen_by_step_and_name() -> None:
 
 def test_a_choice_is_open_to_both() -> None:
     """naive and tuned have the baseline; either may have another, beside what else it changes."""
-    assert variant("naive").worker == variant("tuned").worker
+    assert variant("naive").worker == variant("tuned-seldom").worker
     assert variant("tuned-slots+pool:1+ping:before_use").worker.ping is True
     assert variant("naive+rows+totals:by_trigger").revisions == ("usage_totals",)
     assert variant("naive+rows+totals:by_trigger").postgresql_only is True
@@ -157,11 +164,13 @@ def test_every_optimization_can_be_named_and_explains_itself() -> None:
         assert each.metric in (*METRICS, *COUNTED)
 
 
-def test_the_collector_is_seldom_at_work_in_the_algorithms_beside_the_series() -> None:
-    """Beside being frozen as in tuned, whose passes are Python's."""
-    assert variant("dedup").worker.gc_frequency is variant("tuned+collector:seldom").implementations.collector
-    assert variant("dedup").implementations.collector is freeze_gc is variant("tuned").implementations.collector
-    assert variant("dedup-seldom").worker.gc_frequency is keep_gc_defaults is variant("tuned").worker.gc_frequency
+def test_the_collector_is_seldom_at_work_wherever_the_name_does_not_forbid_it() -> None:
+    """In tuned and in the algorithms beside the series, in addition to being frozen."""
+    for name in ("tuned", "dedup", "cached"):
+        assert variant(name).worker.gc_frequency is GC_FREQUENCY.best.value
+        assert variant(name).implementations.collector is freeze_gc
+        assert variant(f"{name}-seldom").worker.gc_frequency is keep_gc_defaults
+    assert variant("naive").worker.gc_frequency is keep_gc_defaults
 
 
 def test_the_heap_is_kept_by_the_algorithms_beside_the_series() -> None:
