@@ -306,14 +306,16 @@ def use_timed_classes(recorder: CallRecorder, driver: str, connect_arguments: Mu
 def adopt_connection(recorder: CallRecorder, dbapi_connection: object) -> None:
     """Time a connection that SQLAlchemy has just made, if it is not timed yet, and mark it as SQLAlchemy's."""
     # SQLAlchemy's adapters of async drivers.
-    asyncpg = sys.modules.get("sqlalchemy.dialects.postgresql.asyncpg")
-    if asyncpg is not None and isinstance(dbapi_connection, asyncpg.AsyncAdapt_asyncpg_connection):
+    if isinstance(
+        dbapi_connection, _loaded_class("sqlalchemy.dialects.postgresql.asyncpg", "AsyncAdapt_asyncpg_connection")
+    ):
         from placebench.profiler.drivers.asyncpg import time_asyncpg
 
         time_asyncpg(recorder, dbapi_connection)
         return
-    aiosqlite = sys.modules.get("sqlalchemy.dialects.sqlite.aiosqlite")
-    if aiosqlite is not None and isinstance(dbapi_connection, aiosqlite.AsyncAdapt_aiosqlite_connection):
+    if isinstance(
+        dbapi_connection, _loaded_class("sqlalchemy.dialects.sqlite.aiosqlite", "AsyncAdapt_aiosqlite_connection")
+    ):
         from placebench.profiler.drivers.aiosqlite import time_aiosqlite
 
         time_aiosqlite(recorder, dbapi_connection)
@@ -324,23 +326,29 @@ def adopt_connection(recorder: CallRecorder, dbapi_connection: object) -> None:
         vars(connection)["placebench_adopted"] = True
 
 
+def _loaded_class(module: str, name: str) -> Any:
+    """Return a class of a module that is loaded, else (), of which nothing is an instance.
+
+    A module that another thread is importing may lack the class, but then no connection is of that class.
+    """
+    return getattr(sys.modules.get(module), name, ())
+
+
 def _time_connection(recorder: CallRecorder, connection: object) -> None:
     """Time a driver's own connection; for a psycopg2 connection that the application made, time only its cursors."""
-    psycopg2 = sys.modules.get("psycopg2.extensions")
-    if psycopg2 is not None and isinstance(connection, psycopg2.connection):
+    if isinstance(connection, _loaded_class("psycopg2.extensions", "connection")):
         from placebench.profiler.drivers.psycopg2 import time_cursors
 
         time_cursors(recorder, connection)
         return
-    psycopg = sys.modules.get("psycopg")
-    if psycopg is not None and isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
+    awaited = isinstance(connection, _loaded_class("psycopg", "AsyncConnection"))
+    if awaited or isinstance(connection, _loaded_class("psycopg", "Connection")):
         from placebench.profiler.drivers.psycopg3 import time_psycopg
 
-        time_psycopg(recorder, connection, awaited=isinstance(connection, psycopg.AsyncConnection))
+        time_psycopg(recorder, connection, awaited=awaited)
         return
     for package in ("pymysql", "MySQLdb"):
-        connections = sys.modules.get(f"{package}.connections")
-        if connections is not None and isinstance(connection, connections.Connection):
+        if isinstance(connection, _loaded_class(f"{package}.connections", "Connection")):
             from placebench.profiler.drivers.mysql import time_mysql
 
             time_mysql(recorder, connection)

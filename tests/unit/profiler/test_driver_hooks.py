@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
 
 import pytest
+from sqlalchemy import create_engine
 
 from placebench.errors import ProfilerError
 from placebench.profiler import Recording, SqlProfiler
@@ -67,6 +68,22 @@ def test_an_imported_driver_without_hooks_is_noted(monkeypatch: pytest.MonkeyPat
 
     told = ("statements by oracledb without SQLAlchemy are not measured: placebench has no hooks there",)
     assert notes == [told, told, ()]
+
+
+def test_a_dialect_that_another_thread_is_importing_fails_no_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its module is there while it has no class yet: the connection is of another driver, and is recorded."""
+    monkeypatch.setitem(sys.modules, "sqlalchemy.dialects.postgresql.asyncpg", ModuleType("asyncpg"))
+    monkeypatch.setitem(sys.modules, "psycopg2.extensions", ModuleType("extensions"))
+    made = SqlProfiler()
+
+    with made.record("connect") as recording:
+        engine = create_engine("sqlite://")
+        with engine.connect() as connection:
+            connection.exec_driver_sql("select 1").all()
+    made.remove()
+    engine.dispose()
+
+    assert (recording.failed_hooks, recording.row_count) == ((), 1)
 
 
 def test_nothing_of_ours_keeps_a_connection(profiler: SqlProfiler) -> None:
