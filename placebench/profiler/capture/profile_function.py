@@ -13,6 +13,7 @@ module, which may be missing (`sampling_thread.profile_function_defect`).
 import threading
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from types import FrameType
 from typing import Any, Literal, cast
 
@@ -21,7 +22,15 @@ from pyinstrument import stack_sampler
 from pyinstrument.low_level.stat_profile import setstatprofile
 
 from placebench.profiler.capture.options import Clock, inside_greenlets, shares_thread
-from placebench.profiler.capture.stack import Frames, IdleEventLoop, Stacks, awaiting_frames, frames_of, root_of_thread
+from placebench.profiler.capture.stack import (
+    Frames,
+    IdleEventLoop,
+    Stacks,
+    awaiting_frames,
+    frames_of,
+    root_of_thread,
+    running_greenlet,
+)
 from placebench.profiler.capture.timeline import BUILT_IN, Sample
 
 _SAMPLE_INTERVAL_S = 0.00025
@@ -46,6 +55,7 @@ class Sampler(pyinstrument.Profiler):
         mode: Literal["enabled", "disabled"] = "enabled" if shares_thread() else "disabled"
         super().__init__(interval=interval_s, async_mode=mode)
         self._in_greenlets = inside_greenlets()
+        self.greenlet: Any = running_greenlet() if self._in_greenlets else None
         self.interval_s = interval_s
         self.report_failure = report_failure
         self._stacks = Stacks(root_of_thread())
@@ -85,16 +95,51 @@ class Sampler(pyinstrument.Profiler):
             records.append(((frames, last), seconds))
 
 
+_ACTIVE: ContextVar[Any] = stack_sampler.active_profiler_context_var
+
+
+def _greenlet_of(target: Any) -> Any:
+    """Return the greenlet that a sampler with this target samples; None if it samples a thread or a task."""
+    return getattr(getattr(target, "__self__", None), "greenlet", None)
+
+
 _SHARED_BY_GREENLETS: dict[int, "_StackSampler"] = {}
 """The sampler that all greenlets of a thread share, by the native id of the thread."""
 
 
 class _StackSampler(stack_sampler.StackSampler):
-    """Takes the samples for the samplers of one thread."""
+    """Takes the samples for the samplers of one thread.
+
+    pyinstrument lets one sampler run per context. Greenlets may have more: one that is begun inside of another one of
+    its greenlet follows that one's state, and one in a copied context takes the context over until it ends.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._idle_loop = IdleEventLoop()
+        self._followed: dict[Any, Any] = {}
+        self._replaced: dict[Any, Any] = {}
+
+    def subscribe(self, target: Any, *, use_async_context: bool, **options: Any) -> None:
+        """Add a sampler or another profiler of pyinstrument's."""
+        greenlet, outer = _greenlet_of(target), _ACTIVE.get() if use_async_context else None
+        if greenlet is None or outer is None:
+            super().subscribe(target, use_async_context=use_async_context, **options)
+        elif _greenlet_of(outer) is greenlet and any(each.target == outer for each in self.subscribers):
+            super().subscribe(target, use_async_context=False, **options)
+            self.subscribers[-1].async_state = stack_sampler.AsyncState("in_context")
+            self._followed[target] = outer
+        else:
+            _ACTIVE.set(None)
+            super().subscribe(target, use_async_context=True, **options)
+            self._replaced[target] = outer
+
+    def unsubscribe(self, target: Any) -> None:
+        """Remove a sampler or another profiler of pyinstrument's."""
+        super().unsubscribe(target)
+        self._followed.pop(target, None)
+        if (outer := self._replaced.pop(target, None)) is not None:
+            _ACTIVE.set(outer)
 
     def _start_sampling(self, interval: float, use_timing_thread: bool) -> None:
         """Sample without reading the context in each call and return, which only samplers of tasks need."""
@@ -116,6 +161,11 @@ class _StackSampler(stack_sampler.StackSampler):
         samplers: list[Any] = [getattr(each.target, "__self__", None) for each in self.subscribers]
         if event == "context_changed" or not all(isinstance(each, Sampler) for each in samplers):
             super()._sample(frame, event, arg)
+            if event == "context_changed":
+                states = {each.target: each.async_state for each in self.subscribers}
+                for each in self.subscribers:
+                    if (outer := self._followed.get(each.target)) in states:
+                        each.async_state = states[outer]
             return
         try:
             now = time.perf_counter()

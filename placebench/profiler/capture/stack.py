@@ -38,14 +38,14 @@ def frames_of(frame: FrameType | None) -> Frames:
 
 def awaiting_frames() -> Frames:
     """Return the frames that entered the greenlet in which SQLAlchemy works under asyncio; none outside of one."""
-    current = _running_greenlet()
+    current = running_greenlet()
     # Greenlets of gevent are entered by their hub, which called nobody. Old releases of SQLAlchemy only have the class.
     if current is None or not type(current).__module__.startswith("sqlalchemy."):
         return []
     return frames_of(current.parent.gr_frame)
 
 
-def _running_greenlet() -> Any:
+def running_greenlet() -> Any:
     """Return the greenlet that runs; None if greenlet is not loaded, or is being loaded at this moment."""
     getcurrent = getattr(sys.modules.get("greenlet"), "getcurrent", None)
     return None if getcurrent is None else getcurrent()
@@ -373,7 +373,7 @@ def _nearest(frame: FrameType | None, libraries: tuple[str, ...]) -> FrameType |
 
 def _frame_before_greenlet() -> FrameType | None:
     """Return the frame that entered the running greenlet; None outside of one. Never imports greenlet itself."""
-    parent = getattr(_running_greenlet(), "parent", None)
+    parent = getattr(running_greenlet(), "parent", None)
     frame: FrameType | None = None if parent is None else parent.gr_frame
     return frame
 

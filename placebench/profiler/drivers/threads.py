@@ -58,7 +58,8 @@ def patch_threading(recorder: CallRecorder, replace: Replace) -> None:
 
         return start_caused
 
-    replace(threading.Thread, "start", caused)
+    # gevent has a class of its own here, which inherits the function.
+    replace(next(each for each in threading.Thread.__mro__ if "start" in vars(each)), "start", caused)
 
 
 def patch_anyio(recorder: CallRecorder, replace: Replace) -> None:

@@ -72,3 +72,56 @@ def test_each_greenlet_has_its_own_statements_and_frames(library: str, mode: str
             assert [each for each in frames if each.startswith("busy_")] == [f"busy_{name}"], frames
             # Four times 20 ms of CPU, also of those that others have begun after.
             assert 0.04 < frames[f"busy_{name}"] < frames["view"] <= elapsed_s * 1.001
+
+
+_NESTED = """
+import gevent.monkey; gevent.monkey.patch_all()
+import contextvars, gevent, json, threading, time
+from placebench import SqlProfiler
+profiler = SqlProfiler()
+def busy_alone(end):
+    while time.perf_counter() < end: sum(range(500))
+def busy_inside(end):
+    while time.perf_counter() < end: sum(range(500))
+def inside():
+    with profiler.record("inner", mode) as recording:
+        busy_inside(time.perf_counter() + 0.05)
+        gevent.sleep(0.001)
+        busy_inside(time.perf_counter() + 0.05)
+    return recording
+def other():
+    for _ in range(3): busy_alone(time.perf_counter() + 0.02); gevent.sleep(0)
+with profiler.record("outer", mode) as outer:
+    beside = gevent.spawn(other)
+    recordings = [outer, inside()]
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(lambda: recordings.append(inside()),))
+    thread.start()
+    thread.join()
+    beside.join()
+def sums(recording):
+    found = {}
+    for stack, seconds in recording.session.frame_records:
+        for name in {frame.split("\\0")[0] for frame in stack}: found[name] = found.get(name, 0.0) + seconds
+    return found
+print(json.dumps([[list(each.failed_hooks), list(each.breaches), sums(each)] for each in recordings]))
+"""
+
+
+@pytest.mark.parametrize("mode", ["flame", "sampled"])
+def test_records_inside_of_records_have_their_own_frames(mode: str) -> None:
+    """In the greenlet of the outer one, which another greenlet interrupts, and in a thread that has its context."""
+    pytest.importorskip("gevent")
+    if sys.version_info < (3, 11, 3):
+        pytest.skip("no profile function may be used here")
+
+    done = subprocess.run(
+        [sys.executable, "-c", f"mode = {mode!r}\n{_NESTED}"], capture_output=True, text=True, check=False, timeout=120
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert [each[:2] for each in found] == [[[], []]] * 3
+    outer, *inner = [frames for *_, frames in found]
+    for each in (outer, *inner):
+        assert each["busy_inside"] > 0.08, each
+        assert "busy_alone" not in each
