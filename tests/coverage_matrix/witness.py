@@ -64,16 +64,23 @@ class PostgresWitness:
 
     def read(self) -> dict[str, Any]:
         """Everything that was counted since the mark."""
+        return split(self.texts()) | {"rows": self.rows()}
+
+    def texts(self) -> list[str]:
+        """The texts that the server has run since the mark."""
         with self._log.open("rb") as log:
             log.seek(self._offset)
             text = log.read().decode(errors="replace")
-        found = [each["text"] for each in _LOGGED.finditer(text) if each["database"] in self.databases]
+        return [each["text"] for each in _LOGGED.finditer(text) if each["database"] in self.databases]
+
+    def rows(self, pattern: str = "") -> int:
+        """The rows since the mark of statements whose text matches a pattern."""
         self._cursor.execute(
             "select coalesce(sum(rows), 0)::int from pg_stat_statements join pg_database on pg_database.oid = dbid"
-            " where datname = any(%s) and query not like '%%pg_advisory_unlock_all()%%'",
-            ([*self.databases],),
+            " where datname = any(%s) and query not like '%%pg_advisory_unlock_all()%%' and query ~* %s",
+            ([*self.databases], pattern),
         )
-        return split(found) | {"rows": self._cursor.fetchone()[0]}
+        return int(self._cursor.fetchone()[0])
 
     def running(self, text: str) -> int:
         """The process that runs a statement with *text*, once there is one."""

@@ -4,7 +4,9 @@ from random import Random
 from typing import Any
 
 MODES = ("light", "full", "sampled", "external", "flame", "plans")
-DRIVERS = ("sqlite3", "sqlalchemy")
+SQLITE = ("sqlite3", "sqlalchemy")
+POSTGRESQL = ("psycopg2", "psycopg", "sqlalchemy psycopg2", "sqlalchemy psycopg")
+AWAITED_POSTGRESQL = ("asyncpg", "psycopg", "sqlalchemy asyncpg")
 FETCHES = ("all", "one", "many", "for", "next", "some", "none")
 SECONDS = (0.0, 0.0, 0.0, 5e-6, 3e-5, 0.0004, 0.006, 0.02)
 _DEEPEST = 3
@@ -12,41 +14,48 @@ _DEEPEST = 3
 Program = list[tuple[Any, ...]]
 
 
-def draw(random: Random, depth: int = 0, *, awaited: bool) -> Program:
-    """Return a program; awaited: one for an event loop."""
+def draw(random: Random, depth: int = 0, *, awaited: bool, postgresql: bool = False) -> Program:
+    """Return a program; awaited: one for an event loop; postgresql: its drivers are used beside those of SQLite."""
     steps = ["statement"] * 5 + ["work", "work", "wait", "collect", "many", "failed", "transaction", "rows"]
     if awaited:
         steps += ["statement_awaited"] * 4
+    if postgresql:
+        steps += ["server_cursor", "copied"]
     if depth < _DEEPEST:
-        steps += ["span", "record", "thread", "pool", "together"]
+        steps += ["span", "record", "thread", "pool", "together", "fork"]
         if awaited:
             steps += ["tasks", "tasks", "to_thread", "cancelled", "cancelled"]
-    return [_step(random, random.choice(steps), depth, awaited=awaited) for _ in range(random.randint(1, 5))]
+    return [
+        _step(random, random.choice(steps), depth, awaited=awaited, postgresql=postgresql)
+        for _ in range(random.randint(1, 5))
+    ]
 
 
-def _step(random: Random, name: str, depth: int, *, awaited: bool) -> tuple[Any, ...]:
+def _step(random: Random, name: str, depth: int, *, awaited: bool, postgresql: bool) -> tuple[Any, ...]:
     def below(*, awaited: bool = awaited) -> Program:
-        return draw(random, depth + 1, awaited=awaited)
+        return draw(random, depth + 1, awaited=awaited, postgresql=postgresql)
 
-    driver, seconds = random.choice(DRIVERS), random.choice(SECONDS)
+    driver = random.choice((*SQLITE, *POSTGRESQL) if postgresql else SQLITE)
+    seconds = random.choice(SECONDS)
     naps = [random.choice(SECONDS) for _ in range(random.randint(0, 5))]
     match name:
         case "statement":
             return name, driver, naps, random.choice(FETCHES)
         case "statement_awaited":
-            return name, naps, random.choice(("all", "one", "many", "for", "none"))
+            driver = random.choice(("aiosqlite", *(AWAITED_POSTGRESQL if postgresql else ())))
+            return name, driver, naps, random.choice(("all", "one", "many", "for", "none"))
+        case "server_cursor" | "copied":
+            return name, random.choice(POSTGRESQL[:2]), naps, random.choice(("all", "one", "many", "for"))
         case "rows":
-            return name, driver, naps, draw(random, _DEEPEST, awaited=False)
-        case "many":
+            return name, driver, naps, draw(random, _DEEPEST, awaited=False, postgresql=postgresql)
+        case "many" | "failed":
             return name, driver, random.randint(1, 4)
-        case "failed":
-            return name, driver
         case "transaction":
             return name, driver, random.choice(("commit", "rollback", "savepoint"))
         case "span":
             return name, below()
-        case "record":
-            return name, random.choice(MODES), below()
+        case "record" | "fork":
+            return name, random.choice(MODES), below(awaited=awaited and name == "record")
         case "thread" | "pool" | "together":
             return name, [below(awaited=False) for _ in range(random.randint(1, 3))], random.choice(MODES)
         case "tasks":

@@ -1,36 +1,47 @@
 """`tox -e fuzz`: random programs under the real profiler, in all its modes, beside counts of their own, from a seed.
 
-    python tests/fuzz/fuzz.py [--seed N] [--minutes N] [--programs N]
+    python tests/fuzz/fuzz.py [--seed N] [--minutes N] [--programs N] [--sqlite] [--gevent]
 
-A program has nested records, spans, statements of sqlite3, SQLAlchemy and aiosqlite, waits, garbage collections,
-threads, tasks, and tasks that are cancelled. Each recording is checked for the laws of its account and for what the
-program counted. A program that fails is made smaller as long as it still fails, and is printed with what is wrong; the
-run goes on with the next one, and ends with exit code 1.
+A program has nested records, spans, waits, garbage collections, threads, tasks, tasks that are cancelled, forked
+processes, and statements: of sqlite3 and aiosqlite, and of psycopg2, psycopg 3 and asyncpg on a private PostgreSQL, all
+of these through SQLAlchemy too. Each recording is checked for the laws of its account and for what the program
+counted; SQLite's trace, the log of PostgreSQL and its pg_stat_statements count beside it. --sqlite leaves PostgreSQL
+out. With --gevent everything is patched, so threads are greenlets, and no program has an event loop of asyncio.
+A program that fails is made smaller as long as it still fails, and is printed with what is wrong; the run goes on with
+the next one, and ends with exit code 1.
 """
+
+import sys
+
+if "--gevent" in sys.argv:
+    from gevent import monkey
+
+    monkey.patch_all()
 
 import argparse
 import asyncio
 import faulthandler
 import random
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from copy import deepcopy
 from pathlib import Path
 from pprint import pformat
 from typing import Any
 
-from placebench.profiler import Recording, SqlProfiler
+from placebench.profiler import SqlProfiler
+from placebench.runtime.postgres.binaries import find_binaries
+from placebench.runtime.postgres.private_server import launch_private_server
 
 sys.path.insert(0, str(Path(__file__).parent))  # PYTHONSAFEPATH hides what lies beside a program
 
 from drawn_programs import MODES, Program, draw
-from ledger import problems, tag_of
-from machine import Machine
+from machine import HANGS_S, Machine
+from on_postgresql import SETTINGS, Server, wait_in_greenlets
 
 _ATTEMPTS = 150
-_HANGS_S = 120
 _MAX_FAILURES = 5
 
 
@@ -40,38 +51,55 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(100_000), help="default: any")
     parser.add_argument("--minutes", type=float, default=10, help="no program begins after these (default: 10)")
     parser.add_argument("--programs", type=int, default=1_000_000, help="how many at most")
+    parser.add_argument("--sqlite", action="store_true", help="leave PostgreSQL out")
+    parser.add_argument("--gevent", action="store_true", help="patch everything; no event loops of asyncio")
     arguments = parser.parse_args()
+    with ExitStack() as stack:
+        server = None
+        if not arguments.sqlite:
+            launched = launch_private_server(find_binaries(), SETTINGS)
+            stack.callback(launched.supervisor.close)
+            server = Server(launched)
+        if arguments.gevent:
+            wait_in_greenlets()
+        return _run(arguments, server)
+
+
+def _run(arguments: argparse.Namespace, server: Server | None) -> int:
     began, failures, tally = time.monotonic(), 0, Counter[str]()
     print(f"seed {arguments.seed}: run this again with --seed {arguments.seed}", flush=True)
     for number in range(arguments.programs):
         if time.monotonic() - began > 60 * arguments.minutes or failures == _MAX_FAILURES:
             break
-        mode, awaited, program = _drawn(arguments.seed, number)
+        mode, awaited, program = _drawn(arguments, number)
         tally["programs"] += 1
-        if found := _wrong(program, mode, awaited=awaited, tally=tally):
+        if found := _wrong(program, mode, server, awaited=awaited, tally=tally):
             failures += 1
-            smaller = _smaller(program, mode, awaited=awaited)
+            smaller = _smaller(program, mode, server, awaited=awaited)
             kind = "in an event loop" if awaited else "without an event loop"
             print(f"\nprogram {number}, mode {mode}, {kind}:\n{pformat(smaller, width=110)}")
-            again = _wrong(smaller, mode, awaited=awaited, tally=Counter())
+            again = _wrong(smaller, mode, server, awaited=awaited, tally=Counter())
             print("\n".join(f"  {each}" for each in again or (*found, "(not with every run)")), flush=True)
     print(", ".join(f"{name}: {count}" for name, count in sorted(tally.items())))
     print(f"failed: {failures}, seconds: {time.monotonic() - began:.0f}")
     return 1 if failures else 0
 
 
-def _drawn(seed: int, number: int) -> tuple[str, bool, Program]:
+def _drawn(arguments: argparse.Namespace, number: int) -> tuple[str, bool, Program]:
     """Return the program with this number: the mode of its outermost record, whether it needs an event loop, steps."""
-    chosen = random.Random(f"{seed}/{number}")
-    awaited = number % 2 == 1
-    return MODES[number // 2 % len(MODES)], awaited, draw(chosen, awaited=awaited)
+    chosen = random.Random(f"{arguments.seed}/{number}")
+    awaited = number % 2 == 1 and not arguments.gevent
+    program = draw(chosen, awaited=awaited, postgresql=not arguments.sqlite)
+    return MODES[(number if arguments.gevent else number // 2) % len(MODES)], awaited, program
 
 
-def _wrong(program: Program, mode: str, *, awaited: bool, tally: Counter[str]) -> list[str]:
+def _wrong(program: Program, mode: str, server: Server | None, *, awaited: bool, tally: Counter[str]) -> list[str]:
     """Run a program in a record, and return a line for each thing that is wrong in a recording."""
-    faulthandler.dump_traceback_later(_HANGS_S, exit=True)
+    faulthandler.dump_traceback_later(HANGS_S, exit=True)
     profiler = SqlProfiler()
-    machine = Machine(profiler)
+    machine = Machine(profiler, server)
+    if server is not None:
+        server.begin()
     try:
         if awaited:
             asyncio.run(_recorded(machine, program, mode))
@@ -81,20 +109,12 @@ def _wrong(program: Program, mode: str, *, awaited: bool, tally: Counter[str]) -
     finally:
         profiler.remove()
         faulthandler.cancel_dump_traceback_later()
-    found = []
-    for recording, ledger in machine.recordings:
+    for _, ledger in machine.recordings:
         tally["recordings"] += 1
         tally["statements"] += len(ledger.calls)
-        found += [f"{recording.name}: {each}" for each in problems(recording, ledger)]
-    cut_off = {number for _, ledger in machine.recordings for number, call in ledger.calls.items() if call.is_cut_off}
-    traced = {number for text in machine.traced if (number := tag_of(text)) is not None}
-    if (set(machine.sent) ^ traced) - cut_off:
-        found.append(
-            f"SQLite ran {sorted(traced - set(machine.sent))} that were not sent, "
-            f"and not {sorted(set(machine.sent) - traced)}"
-        )
-    merged = Recording.merge([recording for recording, _ in machine.recordings])
-    found += [f"merged: {each}" for each in merged.breaches if each not in machine.recordings[0][0].breaches]
+    found = machine.problems()
+    if server is not None:
+        found += server.problems(machine.on_server, machine.failed, machine.cut_off)
     return found
 
 
@@ -103,7 +123,7 @@ async def _recorded(machine: Machine, program: Program, mode: str) -> None:
         await machine.run_awaited(program)
 
 
-def _smaller(program: Program, mode: str, *, awaited: bool) -> Program:
+def _smaller(program: Program, mode: str, server: Server | None, *, awaited: bool) -> Program:
     """Return the smallest program that was found to fail, by leaving out one step after the other."""
     attempts = 0
     while True:
@@ -111,7 +131,7 @@ def _smaller(program: Program, mode: str, *, awaited: bool) -> Program:
             attempts += 1
             if attempts > _ATTEMPTS:
                 return program
-            if _wrong(smaller, mode, awaited=awaited, tally=Counter()):
+            if _wrong(smaller, mode, server, awaited=awaited, tally=Counter()):
                 program = smaller
                 break
         else:

@@ -1,5 +1,6 @@
 """What a program counts by itself while it is recorded, and the check of a recording against it."""
 
+import os
 import re
 import time
 from collections import Counter, defaultdict
@@ -30,6 +31,8 @@ class Call:
     most_s: float = 0.0
     is_cut_off: bool = False
     """Whether it was cancelled: then neither its rows nor its times are known here."""
+    is_unsent: bool = False
+    """Whether it may have been cancelled before it was sent."""
 
 
 @dataclass
@@ -58,6 +61,13 @@ def new_call() -> tuple[int, Call]:
         for ledger in LEDGERS.get():
             ledger.calls[number] = call
     return number, call
+
+
+def in_a_child() -> None:
+    """Count anew in a process that was forked, with numbers that no other process has."""
+    global _lock, _numbers
+    _lock, _numbers = Lock(), count(os.getpid() * 1_000_000)
+    LEDGERS.set(())
 
 
 def count_span() -> None:
@@ -113,7 +123,7 @@ def problems(recording: Recording, ledger: Ledger) -> list[str]:
         times[number] += (each.execute_s or 0.0) + (each.fetch_s or 0.0)
     for number in sorted({*calls, *ledger.calls}):
         call = ledger.calls.get(number)
-        if call is None or calls[number] != 1:
+        if call is None or calls[number] not in ((0, 1) if call.is_unsent else (1,)):
             found.append(f"tag_{number}_: {calls[number]} statements of {int(call is not None)}")
         elif not call.is_cut_off:
             if rows[number] != call.rows:

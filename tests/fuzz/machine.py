@@ -1,26 +1,54 @@
-"""Runs a program on SQLite under the real profiler, with its clocks, threads and event loop, and counts beside it."""
+"""Runs a program on SQLite and PostgreSQL under the real profiler, and counts beside it."""
 
 import asyncio
 import contextvars
+import faulthandler
 import gc
+import json
+import os
+import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import chain
-from typing import Any, TypeVar
+from tempfile import TemporaryFile
+from typing import Any
 
 import aiosqlite
 from drawn_programs import Program
-from ledger import LEDGERS, Call, Ledger, at_the_same_time, count_span, in_a_thread, new_call, timed
+from ledger import (
+    LEDGERS,
+    Call,
+    Ledger,
+    at_the_same_time,
+    count_span,
+    in_a_child,
+    in_a_thread,
+    new_call,
+    problems,
+    tag_of,
+    timed,
+)
+from on_postgresql import (
+    MODULES,
+    Blocking,
+    Server,
+    connected,
+    copy_out,
+    fetch_pages,
+    run_awaited,
+    select,
+    whatever_comes,
+)
 from sqlalchemy import create_engine
 from sqlalchemy.pool import StaticPool
 
 from placebench.profiler import Recording, SqlProfiler
 
-_T = TypeVar("_T")
+HANGS_S = 120
 _AWAITED = {"statement_awaited", "tasks", "to_thread", "cancelled"}
 
 
@@ -36,6 +64,7 @@ class Connections:
         assert driver is not None
         for connection in (self.raw, driver):
             self.prepare(connection, machine)
+        self.postgresql = Blocking(machine.server.url) if machine.server else None
         self.raw.execute("create table item (id integer)")
         self.sqlalchemy.exec_driver_sql("create table item (id integer)")
         self.sqlalchemy.commit()
@@ -58,21 +87,42 @@ class Connections:
 
     def cursor(self, driver: str) -> Any:
         """Return a cursor, or what SQLAlchemy has in its place."""
-        return self.raw.cursor() if driver == "sqlite3" else self.sqlalchemy
+        if driver == "sqlite3":
+            return self.raw.cursor()
+        if driver == "sqlalchemy":
+            return self.sqlalchemy
+        connection = self.on_postgresql(driver)
+        return connection.cursor() if driver in MODULES else connection
+
+    def on_postgresql(self, driver: str) -> Any:
+        """Return a connection to PostgreSQL."""
+        assert self.postgresql is not None
+        return self.postgresql.connection(driver)
 
     def close(self) -> None:
-        """Close both."""
+        """Close all."""
+        if self.postgresql is not None:
+            self.postgresql.close()
         self.sqlalchemy.close()
         self.engine.dispose()
         self.raw.close()
 
 
 class Machine:
-    """Runs programs; `recordings` has each recording with what its program counted."""
+    """Runs programs; `recordings` has each recording with what its program counted.
 
-    def __init__(self, profiler: SqlProfiler) -> None:
+    on_server: how often the server ran the statement with a number, and its rows. failed, cut_off: the numbers of those
+    that it may have run or not. in_children: what was wrong in processes that a program forked.
+    """
+
+    def __init__(self, profiler: SqlProfiler, server: Server | None) -> None:
         self.profiler = profiler
+        self.server = server
         self.recordings: list[tuple[Recording, Ledger]] = []
+        self.on_server: dict[int, tuple[int, int]] = {}
+        self.failed: set[int] = set()
+        self.cut_off: set[int] = set()
+        self.in_children: list[str] = []
         self.traced: list[str] = []
         self.sent: list[int] = []
         self._local: contextvars.ContextVar[Connections] = contextvars.ContextVar("connections")
@@ -101,6 +151,23 @@ class Machine:
             ledger.elapsed_s = time.perf_counter() - began
             ledger.cpu_s = time.process_time() - cpu_began
             self.recordings.append((recording, ledger))
+
+    def problems(self) -> list[str]:
+        """Return a line for each thing that is wrong in a recording of this process or of its children."""
+        found = list(self.in_children)
+        for recording, ledger in self.recordings:
+            found += [f"{recording.name}: {each}" for each in problems(recording, ledger)]
+        for _, ledger in self.recordings:
+            self.cut_off |= {number for number, call in ledger.calls.items() if call.is_cut_off}
+        traced = {number for text in self.traced if (number := tag_of(text)) is not None}
+        if (set(self.sent) ^ traced) - self.cut_off:
+            found.append(
+                f"SQLite ran {sorted(traced - set(self.sent))} that were not sent, "
+                f"and not {sorted(set(self.sent) - traced)}"
+            )
+        merged = Recording.merge([recording for recording, _ in self.recordings])
+        found += [f"merged: {each}" for each in merged.breaches if each not in self.recordings[0][0].breaches]
+        return found
 
     def run(self, program: Program) -> None:
         """Run a program without an event loop."""
@@ -154,32 +221,49 @@ class Machine:
             self.run(program)
 
     @contextmanager
-    def _sent(self, driver: str) -> Iterator[tuple[int, Call, Any, str]]:
-        """Count a statement; what its function took is the least that the driver can have taken."""
+    def _sent(self, driver: str, naps: list[float] | None = None, sets: int = 1) -> Iterator[tuple[int, Call]]:
+        """Count a statement; what its function took is the least that the driver can have taken.
+
+        naps: those of its rows, if it returns rows. sets: how many sets of values an executemany has.
+        """
         own = self._local.get()
         number, call = new_call()
-        self.sent.append(number)
-        yield number, call, own.cursor(driver), f"nap({number}, column1)"
-        call.least_s = own.naps.get(number, 0.0)
+        if driver in ("sqlite3", "sqlalchemy"):
+            self.sent.append(number)
+            yield number, call
+            call.least_s = own.naps.get(number, 0.0)
+        else:
+            yield number, call
+            call.least_s = sum((naps or [])[: call.rows])
+            self.on_server[number] = (sets, call.rows)
 
-    def _select(self, number: int, call: Call, cursor: Any, naps: list[float], function: str) -> Any:
-        values = ", ".join(f"({each!r})" for each in naps) or "(0.0)"
-        where = "" if naps else " where 1 = 0"
-        sql = f"select {function} as tag_{number}_, column1 from (values {values}){where}"
+    def _select(self, number: int, call: Call, driver: str, naps: list[float]) -> Any:
+        cursor = self._local.get().cursor(driver)
+        if driver in ("sqlite3", "sqlalchemy"):
+            values = ", ".join(f"({each!r})" for each in naps) or "(0.0)"
+            where = "" if naps else " where 1 = 0"
+            sql = f"select nap({number}, column1) as tag_{number}_, column1 from (values {values}){where}"
+        else:
+            sql = select(number, naps)
         with timed(call):
-            return cursor.execute(sql) if isinstance(cursor, sqlite3.Cursor) else cursor.exec_driver_sql(sql)
+            if hasattr(cursor, "exec_driver_sql"):
+                return cursor.exec_driver_sql(sql)
+            cursor.execute(sql)
+            return cursor
 
     def _statement(self, driver: str, naps: list[float], how: str) -> None:
-        with self._sent(driver) as (number, call, cursor, function):
-            result = self._select(number, call, cursor, naps, function)
+        with self._sent(driver, naps) as (number, call):
+            result = self._select(number, call, driver, naps)
             with timed(call):
                 call.rows = len(_fetched(result, how))
-                if driver == "sqlalchemy":
+                if driver not in ("sqlite3", *MODULES):
                     result.close()
+            if driver not in ("sqlite3", "sqlalchemy"):
+                call.rows = len(naps)  # the driver has them all, however many are fetched
 
     def _rows(self, driver: str, naps: list[float], program: Program) -> None:
-        with self._sent(driver) as (number, call, cursor, function):
-            result = self._select(number, call, cursor, naps, function)
+        with self._sent(driver, naps) as (number, call):
+            result = self._select(number, call, driver, naps)
             rows = iter(result)
             while True:
                 with timed(call):
@@ -189,22 +273,44 @@ class Machine:
                 call.rows += 1
                 self.run(program)
 
+    def _server_cursor(self, driver: str, naps: list[float], how: str) -> None:
+        connection = self._local.get().on_postgresql(driver)
+        with self._sent(driver, naps) as (number, call):
+            fetch_pages(connection, call, select(number, naps), how)
+
+    def _copied(self, driver: str, naps: list[float], _how: str) -> None:
+        connection = self._local.get().on_postgresql(driver)
+        with self._sent(driver, naps) as (number, call):
+            copy_out(connection, call, select(number, naps))
+
     def _many(self, driver: str, sets: int) -> None:
-        with self._sent(driver) as (number, call, cursor, _):
-            sql, values = f"insert into item select ? as tag_{number}_", [(each,) for each in range(sets)]
+        cursor = self._local.get().cursor(driver)
+        with self._sent(driver, sets=sets) as (number, call):
+            if driver in ("sqlite3", "sqlalchemy"):
+                sql = f"insert into item select ? as tag_{number}_"
+            else:
+                sql = f"insert into kept select %s::int as tag_{number}_"
+            values = [(each,) for each in range(sets)]
             with timed(call):
-                if driver == "sqlite3":
-                    cursor.executemany(sql, values)
-                else:
+                if hasattr(cursor, "exec_driver_sql"):
                     cursor.exec_driver_sql(sql, values)
+                else:
+                    cursor.executemany(sql, values)
             # An INSERT hands out no rows; those that it has affected are what the driver reports.
             call.rows = sets
 
-    def _failed(self, driver: str) -> None:
-        with self._sent(driver) as (number, call, cursor, _), timed(call), suppress(Exception):
+    def _failed(self, driver: str, _sets: int) -> None:
+        cursor = self._local.get().cursor(driver)
+        with self._sent(driver) as (number, call), timed(call), suppress(Exception):
             sql = f"select no_column as tag_{number}_ from item"
-            cursor.execute(sql) if driver == "sqlite3" else cursor.exec_driver_sql(sql)
-        self.sent.remove(number)  # SQLite has not run it
+            run = getattr(cursor, "exec_driver_sql", None) or cursor.execute
+            run(sql)
+        if driver in ("sqlite3", "sqlalchemy"):
+            self.sent.remove(number)  # SQLite has not run it
+        else:
+            self.failed.add(number)  # some drivers have it parsed first: then the server does not log it
+            del self.on_server[number]
+            (cursor if hasattr(cursor, "exec_driver_sql") else cursor.connection).rollback()
 
     def _transaction(self, driver: str, how: str) -> None:
         own = self._local.get()
@@ -217,12 +323,54 @@ class Machine:
                 own.raw.execute("release one")
             self._many(driver, 2)
             own.raw.execute("rollback" if how == "rollback" else "commit")
-        elif how == "savepoint":
-            with own.sqlalchemy.begin_nested():
-                self._many(driver, 2)
-        else:
+        elif driver in MODULES:
+            connection = own.on_postgresql(driver)
+            if how == "savepoint":
+                connection.cursor().execute("savepoint one")
             self._many(driver, 2)
-            getattr(own.sqlalchemy, how)()
+            if how == "savepoint":
+                connection.cursor().execute("release one")
+            else:
+                getattr(connection, how)()
+        else:
+            connection = own.cursor(driver)
+            if how == "savepoint":
+                with connection.begin_nested():
+                    self._many(driver, 2)
+            else:
+                self._many(driver, 2)
+                getattr(connection, how)()
+
+    def _fork(self, mode: str, program: Program) -> None:
+        """A child process with a record of its own, inside of those of its parent."""
+        # The child would go on with the greenlets of all threads, or wait for a lock of SQLite's that a thread has.
+        if any(not each.name.startswith("placebench") for each in threading.enumerate()[1:]):
+            return
+        with TemporaryFile("w+") as file:
+            child = os.fork()
+            if not child:
+                # The thread of dump_traceback_later, which the parent waits with, is not in the child.
+                faulthandler.register(signal.SIGALRM, chain=True)
+                signal.alarm(HANGS_S // 2)
+                machine = Machine(self.profiler, self.server)
+                try:
+                    in_a_child()
+                    with machine.connections(), machine.record(mode):
+                        machine.run(program)
+                    found = machine.problems()
+                except BaseException as error:  # noqa: BLE001  its parent reports it
+                    found = [repr(error)]
+                json.dump([found, [*machine.on_server.items()], [*machine.failed], [*machine.cut_off]], file)
+                file.flush()
+                os._exit(0)
+            os.waitpid(child, 0)
+            file.seek(0)
+            said = file.read() or '[["it ended without a word"], [], [], []]'
+        found, on_server, failed, cut_off = json.loads(said)
+        self.in_children += [f"in a child: {each}" for each in found]
+        self.on_server |= {number: (times, rows) for number, (times, rows) in on_server}
+        self.failed |= {*failed}
+        self.cut_off |= {*cut_off}
 
     def _thread(self, programs: list[Program], mode: str) -> None:
         """Threads without the context, each with a record of its own."""
@@ -272,12 +420,29 @@ class Machine:
 
     # What needs an event loop.
 
-    async def _statement_awaited(self, naps: list[float], how: str) -> None:
+    async def _statement_awaited(self, driver: str, naps: list[float], how: str) -> None:
+        if driver == "aiosqlite":
+            await self._on_aiosqlite(naps, how)
+            return
+        assert self.server is not None
+        async with connected(driver, self.server.url) as connection:
+            number, call = new_call()
+            try:
+                await run_awaited(connection, call, select(number, naps), naps, how)
+            except asyncio.CancelledError:
+                call.is_cut_off = True
+                # SQLAlchemy and cursors of asyncpg begin a transaction first, and may not have come further.
+                call.is_unsent = driver != "psycopg"
+                raise
+            call.least_s = sum(naps[: call.rows])
+            self.on_server[number] = (1, call.rows)
+
+    async def _on_aiosqlite(self, naps: list[float], how: str) -> None:
         own = self._local.get()
         connection: Any = aiosqlite.connect(":memory:", isolation_level=None)
         call = Call()
         try:
-            await _whatever_comes(self._opened(connection, own))
+            await whatever_comes(self._opened(connection, own))
             in_a_thread()
             number, call = new_call()
             self.sent.append(number)
@@ -299,7 +464,7 @@ class Machine:
             call.is_cut_off = True
             raise
         finally:
-            await _whatever_comes(connection.close())
+            await whatever_comes(connection.close())
 
     async def _opened(self, connection: Any, own: Connections) -> None:
         await connection
@@ -316,7 +481,7 @@ class Machine:
 
     async def _to_thread(self, program: Program) -> None:
         at_the_same_time()
-        await _whatever_comes(asyncio.to_thread(self._alone, program))
+        await whatever_comes(asyncio.to_thread(self._alone, program))
 
     async def _cancelled(self, program: Program, seconds: float) -> None:
         at_the_same_time()
@@ -325,17 +490,7 @@ class Machine:
             await asyncio.sleep(seconds)
         finally:
             task.cancel()
-            await _whatever_comes(_ended(task))
-
-
-async def _whatever_comes(work: Coroutine[Any, Any, _T]) -> _T:
-    """Await *work* to its end, and be cancelled only then."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
+            await whatever_comes(_ended(task))
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 FUZZ = Path(__file__).parents[2] / "fuzz" / "fuzz.py"
 LOSES_ROWS = """
 import runpy, sys
@@ -16,10 +18,16 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def test_recordings_of_random_programs_are_accounts() -> None:
-    """Twelve programs: each mode with and without an event loop."""
+@pytest.mark.timeout(300)  # each program opens its connections anew
+@pytest.mark.parametrize(
+    ("options", "programs"), [(["--sqlite"], 12), ([], 6), (["--gevent"], 6)], ids=["sqlite", "postgresql", "gevent"]
+)
+def test_recordings_of_random_programs_are_accounts(options: list[str], programs: int) -> None:
+    """On SQLite each mode with and without an event loop, in greenlets each mode."""
+    if options == ["--gevent"]:
+        pytest.importorskip("gevent")
     done = subprocess.run(
-        [sys.executable, str(FUZZ), "--seed", "1", "--programs", "12"],
+        [sys.executable, str(FUZZ), "--seed", "1", "--programs", str(programs), *options],
         capture_output=True,
         text=True,
         check=False,
@@ -31,7 +39,7 @@ def test_recordings_of_random_programs_are_accounts() -> None:
 def test_a_fault_is_found_and_made_small() -> None:
     """A statement that reports a row less: the program that shows it is one statement."""
     done = subprocess.run(
-        [sys.executable, "-c", LOSES_ROWS, str(FUZZ), "--seed", "1", "--programs", "1"],
+        [sys.executable, "-c", LOSES_ROWS, str(FUZZ), "--seed", "49", "--programs", "1", "--sqlite"],
         capture_output=True,
         text=True,
         check=False,
