@@ -40,8 +40,8 @@ from placebench.compare.measure.injected_control import (
 )
 from placebench.compare.measure.passes import PassSetup
 from placebench.compare.measure.plan_changes import compare_plans
+from placebench.compare.measure.prepared_variants import PreparedVariants
 from placebench.compare.measure.profiled_pass import profile_variants
-from placebench.compare.measure.replicate import PreparedVariants
 from placebench.compare.measure.replicate_series import ReplicateSeries
 from placebench.compare.measure.same_responses import ResponseCheck, SameResponses, can_check, check_responses
 from placebench.compare.what.data_setup import DataSetup

@@ -17,7 +17,8 @@ from placebench.compare.keep.documents import MAX_NAME_LENGTH
 from placebench.compare.keep.records import Block, WirePass
 from placebench.compare.keep.run_folder import error_text
 from placebench.compare.load.client_process import body_file
-from placebench.compare.measure.replicate import make_replicate, plan_replicate
+from placebench.compare.measure.replicate import make_replicate
+from placebench.compare.measure.replicate_plan import plan_replicate
 from placebench.compare.what.trials import Experiment, fill_in, own_data, read_plan, with_python
 from placebench.compare.what.variants import VariantTable, VariantTables, file_name, read_variant
 from placebench.compare.what.workload import read_workload

@@ -17,7 +17,7 @@ from placebench.compare.keep.records import Block, WirePass
 from placebench.compare.keep.run_folder import FAILURES, error_text
 from placebench.compare.measure.counted_pass import Statistics, count_on_the_wire, open_statistics
 from placebench.compare.measure.databases import VariantDatabases, check_settings, variant_databases
-from placebench.compare.measure.replicate import PreparedVariants
+from placebench.compare.measure.prepared_variants import PreparedVariants
 from placebench.compare.measure.same_responses import SameResponses
 from placebench.compare.what.data_setup import OwnData
 from placebench.compare.what.variants import Variant, in_place

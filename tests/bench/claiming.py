@@ -22,7 +22,7 @@ from server_cpu import server_cpu
 from serving import ratio
 from sqlalchemy import create_engine, text
 
-from placebench.compare.measure.replicate import plan_replicate
+from placebench.compare.measure.replicate_plan import plan_replicate
 from placebench.compare.what.variants import Variant, read_variants
 from placebench.lab.inventory.seeding import find_topology, seed
 from placebench.runtime.application_servers import serve

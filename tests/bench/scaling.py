@@ -24,7 +24,7 @@ from raw_file import measured_here, write_raw
 from server_cpu import server_cpu
 
 from placebench import units
-from placebench.compare.measure.replicate import plan_replicate
+from placebench.compare.measure.replicate_plan import plan_replicate
 from placebench.compare.what.http_request import get
 from placebench.compare.what.variants import Variant, read_variants
 from placebench.lab.inventory.seeding import find_topology, seed

@@ -23,7 +23,7 @@ from floors import floors
 from raw_file import measured_here, write_raw
 from server_cpu import server_cpu
 
-from placebench.compare.measure.replicate import plan_replicate
+from placebench.compare.measure.replicate_plan import plan_replicate
 from placebench.compare.what.http_request import HEADERS, fetch, send
 from placebench.compare.what.variants import Variant, read_variants
 from placebench.errors import TooFewReplicatesError

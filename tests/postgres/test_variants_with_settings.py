@@ -12,7 +12,9 @@ from werkzeug.test import Client
 from placebench.compare.keep.records import Block, WirePass
 from placebench.compare.keep.run_folder import claim_folder
 from placebench.compare.measure.databases import VariantServers, check_settings
-from placebench.compare.measure.replicate import PreparedVariants, make_replicate, plan_replicate
+from placebench.compare.measure.prepared_variants import PreparedVariants
+from placebench.compare.measure.replicate import make_replicate
+from placebench.compare.measure.replicate_plan import plan_replicate
 from placebench.compare.what.variants import Variant, VariantTable, VariantTables, read_variant
 from placebench.errors import DatabaseError, PlacebenchError
 from placebench.lab.inventory.seeding import data_digest, find_topology, migrate_options, seed

@@ -26,6 +26,7 @@ from placebench.compare.keep.records import CountedPass, StatementCount, WirePas
 from placebench.compare.load.client_process import Driven, responses_folder
 from placebench.compare.load.load_run import responses_of
 from placebench.compare.measure.passes import PassSetup
+from placebench.compare.measure.prepared_variants import PreparedVariants
 from placebench.compare.measure.profiled_pass import (
     discard_recordings,
     fresh_log_folder,
@@ -34,7 +35,6 @@ from placebench.compare.measure.profiled_pass import (
     why_not_profiled,
     with_profiler,
 )
-from placebench.compare.measure.replicate import PreparedVariants
 from placebench.compare.measure.same_responses import SameResponses
 from placebench.compare.what.http_request import get
 from placebench.compare.what.variants import Variant

@@ -17,7 +17,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from placebench.compare.keep.records import ExecutedChange
-from placebench.compare.measure.replicate import PreparedVariants
+from placebench.compare.measure.prepared_variants import PreparedVariants
 from placebench.compare.what.variants import Variant
 from placebench.runtime.application_servers import STANDALONE, serve
 

@@ -12,7 +12,9 @@ from placebench.compare.keep.control import Control, ControlRecord, control_path
 from placebench.compare.keep.phase_timer import PhaseTimer
 from placebench.compare.keep.records import Block
 from placebench.compare.keep.run_folder import RunFolder
-from placebench.compare.measure.replicate import PreparedVariants, make_replicate, plan_replicate
+from placebench.compare.measure.prepared_variants import PreparedVariants
+from placebench.compare.measure.replicate import make_replicate
+from placebench.compare.measure.replicate_plan import plan_replicate
 from placebench.errors import LoadError
 
 _CALIBRATION_ROUNDS = 8

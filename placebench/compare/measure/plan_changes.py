@@ -18,13 +18,13 @@ from sqlalchemy import NullPool, create_engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from placebench.compare.keep.records import ChangedPlan
+from placebench.compare.measure.prepared_variants import PreparedVariants
 from placebench.compare.measure.profiled_pass import (
     fresh_log_folder,
     profiled_server,
     wait_for_recordings,
     why_not_profiled,
 )
-from placebench.compare.measure.replicate import PreparedVariants
 from placebench.compare.what.variants import Variant
 from placebench.profiler.model.plan import PlanNode, read_plan
 from placebench.profiler.model.sql_tokens import with_numbered_placeholders

@@ -35,7 +35,7 @@ from placebench.compare.keep.run_folder import FAILURES, RunFolder, error_text
 from placebench.compare.load.client_process import Driven
 from placebench.compare.load.load_run import LoadSpec, run_load
 from placebench.compare.measure.passes import PassSetup
-from placebench.compare.measure.replicate import PreparedVariants
+from placebench.compare.measure.prepared_variants import PreparedVariants
 from placebench.compare.what.variants import Variant
 from placebench.errors import ServerError
 from placebench.profiler.analysis.difference import Frame, self_times

@@ -1,37 +1,27 @@
-"""One replicate: its plan, its mirrored rounds of blocks against fresh servers, and where its wall time goes.
+"""One replicate: its blocks against fresh servers, and where its wall time goes.
 
-The main functions are `plan_replicate` and `make_replicate`. A round is a random order of all variants followed by the
-same order backwards (ABBA or BAAB for two, CABBAC and the like for three), which cancels a linear drift of the machine.
-The servers are restarted after every few rounds of a replicate. Start order, warm-up order and the hash seed are
-drawn for each start and shared by its variants. Replicates come in pairs, 0 and 1, 2 and 3: the second has the orders
-of the first backwards, so that an effect of the order is not taken for an effect of a variant. Variants whose databases
-are copies of one another take turns in using them.
-Source: research on the same code measured A then B, which differed by 44 % (docs, "Why interleaved").
+The main function is `make_replicate`, which follows a plan (`placebench.compare.measure.replicate_plan`). Variants
+whose databases are copies of one another take turns in using them.
 """
 
 import os
-import random
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import chain, islice
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from placebench.compare.keep.phase_timer import PhaseTimer
-from placebench.compare.keep.records import Block, WirePass, read_blocks, rewrite_lines
+from placebench.compare.keep.records import Block, WirePass
 from placebench.compare.keep.run_folder import error_text
-from placebench.compare.load.client_machine import ClientMachine
 from placebench.compare.load.client_process import Client, Driven, HttpClient, http_client, responses_folder
+from placebench.compare.measure.prepared_variants import PreparedVariants
+from placebench.compare.measure.replicate_plan import ReplicatePlan, StartPlan, invalidated
 from placebench.compare.what.validity import MachineSample, block_problem, machine_problem
-from placebench.compare.what.variants import Variant
-from placebench.compare.what.workload import Workload
 from placebench.errors import DatabaseError, LoadError, ServerError
 from placebench.loadgen.options import arrivals
 from placebench.loadgen.samples import MISSED_AFTER_S
@@ -44,93 +34,8 @@ from placebench.meters.processes import (
     read_pss_bytes,
     read_tree_cpu_s,
 )
-from placebench.meters.table_contents import TableContents, read_tables
 from placebench.runtime.application_servers import serve
 from placebench.runtime.running_server import RunningServer
-
-_MAX_ROUNDS_PER_START = 8
-"""Maximum number of rounds per start of the servers, which gives the most information in a given time.
-
-Two processes of the same code differ by some 1.5 % as long as they live, two rounds by 7 %, and a start takes as long
-as two or three rounds.
-"""
-
-_PARTIAL_STARTS = 3
-"""A variant of which less is measured leaves out one of three starts: starts cost more than rounds, and tell less."""
-
-
-@dataclass(frozen=True)
-class _StartPlan:
-    """The orders of one set of fresh server processes, one for each variant."""
-
-    start_order: tuple[str, ...]
-    warmup_order: tuple[str, ...]
-    hash_seed: int
-    """The PYTHONHASHSEED of every variant's process."""
-    rounds: tuple[tuple[str, ...], ...]
-
-    def without(self, absent: Collection[str]) -> "_StartPlan":
-        """Return the plan without some variants."""
-
-        def present(order: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(name for name in order if name not in absent)
-
-        return replace(
-            self,
-            start_order=present(self.start_order),
-            warmup_order=present(self.warmup_order),
-            rounds=tuple(map(present, self.rounds)),
-        )
-
-
-@dataclass(frozen=True)
-class ReplicatePlan:
-    """The plan of one replicate: several sets of fresh server processes, one set after the other."""
-
-    number: int
-    starts: tuple[_StartPlan, ...]
-
-    @property
-    def rounds(self) -> tuple[tuple[str, ...], ...]:
-        """The rounds of all starts, in order."""
-        return tuple(chain.from_iterable(start.rounds for start in self.starts))
-
-
-def plan_replicate(
-    variants: Sequence[str], number: int, *, rounds: int, seed: int, partial: Collection[str] = ()
-) -> ReplicatePlan:
-    """Return the plan of the replicate *number*, from 0; its *rounds* are spread evenly over its starts.
-
-    partial: variants that leave out each third start of a replicate with three starts or more.
-
-    The plan depends on the arguments only, not on the number of replicates: a longer run begins like a shorter one. A
-    replicate with an odd number has the orders of the previous replicate, backwards.
-    """
-    pair, is_second = divmod(number, 2)
-    chance = random.Random(f"{seed} {pair}")
-    starts = -(-rounds // _MAX_ROUNDS_PER_START)
-    shares = [rounds * (place + 1) // starts - rounds * place // starts for place in range(starts)]
-    planned = []
-    for place, share in enumerate(shares):
-        absent = partial if starts >= _PARTIAL_STARTS and (place - pair) % _PARTIAL_STARTS == 0 else ()
-        start = _plan_start(variants, chance, rounds=share, backwards=bool(is_second))
-        planned.append(start.without(absent) if absent else start)
-    return ReplicatePlan(number, tuple(planned))
-
-
-def _plan_start(variants: Sequence[str], chance: random.Random, *, rounds: int, backwards: bool) -> _StartPlan:
-    def order() -> tuple[str, ...]:
-        drawn = tuple(chance.sample(list(variants), len(variants)))
-        return drawn[::-1] if backwards else drawn
-
-    hash_seeds = [chance.randrange(1, 2**32) for _ in range(2)]
-    return _StartPlan(
-        start_order=order(),
-        warmup_order=order(),
-        hash_seed=hash_seeds[backwards],
-        rounds=tuple(drawn + drawn[::-1] for drawn in (order() for _ in range(rounds))),
-    )
-
 
 _WARM_UP_REQUESTS = 3
 _WARM_UPS_PER_THREAD, _REQUESTS_PER_USER = 2, 10
@@ -147,104 +52,6 @@ _MAX_REQUESTS_PER_BLOCK = 50
 """Maximum number of requests in a block, unless one cycle has more."""
 REPLICATE_FAILURES = (ServerError, LoadError, DatabaseError, SQLAlchemyError, OSError)
 """Errors that end only the replicate: a server, a client or a database is gone."""
-
-
-@dataclass
-class TimedStatements:
-    """Counts the statements on tables that each variant sends between a start's warm-up and its end."""
-
-    read: dict[str, Callable[[], float]] = field(default_factory=dict)
-    """Functions that return the number of calls of statements on tables, by variant; empty if nothing is counted."""
-    sent: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    requests: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-
-    def calls(self, owners: Mapping[str, str]) -> dict[str, float]:
-        """Return the number of calls so far for each variant, read from the database that it uses: its owner's."""
-        return {name: self.read[owner]() for name, owner in owners.items() if owner in self.read}
-
-    def add(
-        self, before: Mapping[str, float], after: Mapping[str, float], blocks: Sequence[Block], more: Mapping[str, int]
-    ) -> None:
-        """Add the statements that the variants sent during these blocks, and the requests of the blocks and *more*."""
-        for name, calls in after.items():
-            self.sent[name] += calls - before[name]
-            self.requests[name] += more.get(name, 0)
-            self.requests[name] += sum(block.requests for block in blocks if block.variant == name)
-
-    def per_request(self, name: str) -> float | None:
-        """Return the mean number per request; None for a variant without requests or if the server's counts shrank."""
-        requests, sent = self.requests.get(name, 0), self.sent.get(name, 0.0)
-        return sent / requests if requests and sent >= 0 else None
-
-
-@dataclass(frozen=True)
-class PreparedVariants:
-    """Variants ready to be measured: each with its own database, and the requests to send to them."""
-
-    variants: tuple[Variant, ...]
-    databases: Mapping[str, str]
-    """The URL of each variant's database, by the variant's name."""
-    workload: Workload
-    """The requests to each variant that has no request of its own."""
-    folder: Path
-    block_s: float
-    """The time in seconds that a block should take."""
-    users: int = 1
-    """The number of users that send the requests of a block at the same time."""
-    rate: float | None = None
-    """The number of requests per second that arrive on a schedule, whatever the responses; None for users."""
-    machine: ClientMachine | None = None
-    """The machine that sends the timed requests; None for this machine."""
-    timer: PhaseTimer = field(default_factory=PhaseTimer)
-    """Measures where the time of the replicates goes."""
-    statements: TimedStatements = field(default_factory=TimedStatements)
-    """Counts the statements that the variants send while they are timed."""
-    contents: Callable[[str], TableContents] = read_tables
-    """Digests the data in the database at a URL."""
-    before: Mapping[str, TableContents] = field(default_factory=dict)
-    """The contents of each variant's database before any request; empty: to be read before the first replicate."""
-    warmup: int = 0
-    """The least number of requests before anything is timed."""
-    ages_s: float = 0.0
-    """For how long each replicate makes a process of each variant older, without timing; 0: not at all."""
-    max_ages_s: float = 0.0
-    """The longest that it may take instead until the process has served some 500 requests."""
-    counted_as: Mapping[str, str] = field(default_factory=dict)
-    """Variants that have no counted pass of their own, by name: that of this variant is theirs."""
-
-    @cached_property
-    def named(self) -> dict[str, Variant]:
-        """The variants by name."""
-        return {variant.name: variant for variant in self.variants}
-
-    @contextmanager
-    def client(self) -> Iterator[Client | HttpClient]:
-        """Yield a client for requests that are not timed: in this process, or for a script in a process of its own."""
-        if not self.workload.script:
-            yield Client(responses_folder(self.folder))
-            return
-        with http_client(self.folder) as client:
-            yield client
-
-    def alike(self, name: str) -> list[str]:
-        """Return the variants, *name* among them, whose databases are unchanged copies of the same database."""
-
-        def kind(each: Variant) -> tuple[object, ...]:
-            own = each.name if each.migrate or self.workload.writes else ""
-            return own, each.request, each.revisions, sorted(each.postgres.items())
-
-        mine = kind(self.named[name])
-        return [each.name for each in self.variants if kind(each) == mine]
-
-    def owner(self, name: str, replicate: int) -> str:
-        """Return the variant whose database *name* uses in a replicate: `alike` variants use one another's in turn."""
-        alike = self.alike(name)
-        return alike[(alike.index(name) + replicate) % len(alike)]
-
-    def workload_of(self, name: str) -> Workload:
-        """Return the requests to the variant *name*."""
-        variant = self.named[name]
-        return self.workload if variant.request is None else variant.api.workload(variant.request)
 
 
 def make_replicate(prepared: PreparedVariants, plan: ReplicatePlan) -> list[Block]:
@@ -270,18 +77,9 @@ def make_replicate(prepared: PreparedVariants, plan: ReplicatePlan) -> list[Bloc
     return made if reason is None else invalidated(made, plan, reason)
 
 
-def invalidated(made: list[Block], plan: ReplicatePlan, reason: str) -> list[Block]:
-    """Return the blocks of a discarded replicate with *reason* on the last one; an empty block if there are none."""
-    if not made:
-        variant = plan.starts[0].start_order[0]
-        nothing = Block(plan.number, round=0, position=0, variant=variant, requests=0, wall_s=[], cpu_s=None)
-        return [replace(nothing, invalid=reason)]
-    return [*made[:-1], replace(made[-1], invalid=made[-1].invalid or reason)]
-
-
 def _run_blocks(
     prepared: PreparedVariants,
-    plan: _StartPlan,
+    plan: StartPlan,
     client: HttpClient,
     made: list[Block],
     *,
@@ -597,24 +395,3 @@ def _has_round_trips(wire: Path) -> bool:
 def block_size(request_s: float, *, block_s: float, at_most: int = _MAX_REQUESTS_PER_BLOCK) -> int:
     """Return the number of requests or cycles, of *request_s* seconds each, that fill *block_s*; at least one."""
     return max(1, min(at_most, round(block_s / request_s)))
-
-
-def keep_whole_replicates(path: Path, *, rounds: int, partial: Collection[str] = ()) -> list[Block]:
-    """Remove the blocks of incomplete replicates, as a kill leaves them, from blocks.jsonl; return the other blocks.
-
-    A replicate is complete if every variant has both blocks of each round of its plan, or if one block says why it is
-    discarded. partial: as in `plan_replicate`.
-    """
-    blocks = read_blocks(path)
-    made: dict[int, list[Block]] = defaultdict(list)
-    for block in blocks:
-        made[block.replicate].append(block)
-    whole = set()
-    for number, own in made.items():
-        names = sorted({block.variant for block in own})
-        expected = sum(map(len, plan_replicate(names, number, rounds=rounds, seed=0, partial=partial).rounds))
-        if len(own) == expected or any(block.invalid for block in own):
-            whole.add(number)
-    kept = [block for block in blocks if block.replicate in whole]
-    rewrite_lines(path, kept)
-    return kept

@@ -9,14 +9,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from placebench import units
 from placebench.compare.keep.records import Block, append_lines
 from placebench.compare.keep.run_folder import RunFolder, measure_each
-from placebench.compare.measure.replicate import (
-    REPLICATE_FAILURES,
-    PreparedVariants,
-    invalidated,
-    keep_whole_replicates,
-    make_replicate,
-    plan_replicate,
-)
+from placebench.compare.measure.prepared_variants import PreparedVariants
+from placebench.compare.measure.replicate import REPLICATE_FAILURES, make_replicate
+from placebench.compare.measure.replicate_plan import invalidated, keep_whole_replicates, plan_replicate
 from placebench.compare.measure.same_responses import SameResponses
 from placebench.errors import UndecidedError
 from placebench.meters.table_contents import TableContents

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from placebench.compare.keep.documents import SameResponsesDocument
 from placebench.compare.load.client_process import body_file, read_response, responses_folder
-from placebench.compare.measure.replicate import PreparedVariants
+from placebench.compare.measure.prepared_variants import PreparedVariants
 from placebench.compare.what.canonical_response import (
     DEFAULT_RULES,
     DocumentResponse,

@@ -20,8 +20,9 @@ from placebench.compare.keep.records import LoadPass, RunHead
 from placebench.compare.keep.run_folder import RunFolder, Say, discard_message, error_text
 from placebench.compare.measure.counted_pass import count_requests
 from placebench.compare.measure.passes import PassSetup, load_closed, load_open
+from placebench.compare.measure.prepared_variants import PreparedVariants
 from placebench.compare.measure.profiled_pass import profile_under_load
-from placebench.compare.measure.replicate import REPLICATE_FAILURES, PreparedVariants
+from placebench.compare.measure.replicate import REPLICATE_FAILURES
 from placebench.compare.measure.replicate_series import ReplicateSeries
 from placebench.compare.measure.same_responses import SameResponses
 from placebench.compare.what.http_request import HEADERS

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from placebench.compare.measure.replicate import PreparedVariants, ReplicatePlan, block_size, plan_replicate
+from placebench.compare.measure.prepared_variants import PreparedVariants
+from placebench.compare.measure.replicate import block_size
+from placebench.compare.measure.replicate_plan import ReplicatePlan, plan_replicate
 from placebench.compare.what.variants import Variant
 from placebench.compare.what.workload import SentRequest, Workload
 from placebench.lab.placement_api import placement_workload
