@@ -248,8 +248,8 @@ def read_access_log(path: Path) -> Iterator[LoggedRequest | None]:
     if not found:
         seen = f"its first line is {first[:_SHOWN_LETTERS]!r}" if first else "it is empty"
         raise PlacebenchError(
-            f"{path}: no line has a request, {seen}: expected an access log in the common, combined or extended format, "
-            "of HAProxy or a load balancer of AWS, or lines of JSON with method, uri and status"
+            f"{path}: no line has a request, {seen}: expected an access log in the common, combined or extended "
+            "format, of HAProxy or a load balancer of AWS, or lines of JSON with method, uri and status"
         )
 
 

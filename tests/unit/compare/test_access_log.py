@@ -59,8 +59,9 @@ def test_the_log_of_each_server_has_the_requests_that_it_was_sent(log: Path) -> 
         ('{"method": "GET", "uri": "/i", "duration": 3}', ("GET", "/i", None)),
         (
             (
-                "https 2026-11-27T18:40:03.186641Z app/web/50dc6c495c0c9188 10.0.0.9:2817 10.0.0.1:80 0.086 0.048 0.037 "
-                '200 200 0 57 "GET https://shop.example:443/j?k=1 HTTP/1.1" "curl/7.46.0" - - arn "Root=1-5" "-" "-" 1'
+                "https 2026-11-27T18:40:03.186641Z app/web/50dc6c495c0c9188 10.0.0.9:2817 10.0.0.1:80 0.086 0.048 "
+                '0.037 200 200 0 57 "GET https://shop.example:443/j?k=1 HTTP/1.1" "curl/7.46.0" - - arn '
+                '"Root=1-5" "-" "-" 1'
             ),
             ("GET", "/j?k=1", 200),
         ),
