@@ -70,6 +70,11 @@ def round_percent(share: float) -> str:
     return f"{share * 100:.4g} %"
 
 
+def whole_percent(share: float) -> str:
+    """Return a share as a whole percentage: 0.697 → '70 %'."""
+    return f"{share * 100:.0f} %"
+
+
 def signed_percent(ratio: float, *, digits: int = 2) -> str:
     """Return a ratio (variant over baseline) as a signed change: 0.9 → '−10 %', 1.021 → '+2.1 %'."""
     difference = (ratio - 1) * 100

@@ -18,6 +18,7 @@ from typing import Self
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from placebench import units
 from placebench.errors import DatabaseError
 from placebench.meters.meters import LOCAL_HOSTS, Backends, read_backends
 from placebench.meters.processes import read_cpu_by_pid, read_cpu_wait_s, read_descendants
@@ -248,7 +249,7 @@ def name_full(
     cores = cores or len(os.sched_getaffinity(0))
     at_once = throughput_per_s * alone_s
     if client_cpu >= _FULL_CPU:
-        return "generator", f"the load generator used {client_cpu:.0%} of a core"
+        return "generator", f"the load generator used {units.whole_percent(client_cpu)} of a core"
     if by_database := _full_database(usage):
         return by_database
     if usage.blocked >= _MOST * max(1.0, at_once):
@@ -256,11 +257,11 @@ def name_full(
     busiest = usage.busiest_process or 0.0
     if busiest >= _FULL_CPU:
         if usage.busiest_is_master:
-            return "single-threaded master", f"the master process used {busiest:.0%} of a core"
+            return "single-threaded master", f"the master process used {units.whole_percent(busiest)} of a core"
         whole = usage.process_cpu or 0.0
         if usage.processes > 1 and whole < _FULL_CPU * min(usage.processes, cores):
-            return "one thread", f"one of {usage.processes} processes used {busiest:.0%} of a core"
-        return "worker CPU", f"{_number(usage.processes, 'process')} used {whole:.0%} of a core"
+            return "one thread", f"one of {usage.processes} processes used {units.whole_percent(busiest)} of a core"
+        return "worker CPU", f"{_number(usage.processes, 'process')} used {units.whole_percent(whole)} of a core"
     wanted = (usage.process_cpu or 0.0) + usage.starved + (usage.database_cpu or 0.0) + client_cpu
     if (usage.machine_cpu or 0.0) >= _FULL_MACHINE and wanted >= _FULL_CPU:  # not only by other programs
         return _full_machine(usage, client_cpu, cores)
@@ -279,8 +280,8 @@ def _full_database(usage: Usage) -> tuple[Full, str] | None:
         return "database lock", f"{usage.locked:.1f} of {at_work:.1f} sessions at work waited for a lock"
     if (usage.reading or 0.0) >= _MOST * at_work:
         return "disk", f"{usage.reading:.1f} of {at_work:.1f} sessions at work waited for a file"
-    if (usage.busiest_backend or 0.0) >= _FULL_CPU:
-        return "database CPU", f"one session used {usage.busiest_backend:.0%} of a core"
+    if usage.busiest_backend is not None and usage.busiest_backend >= _FULL_CPU:
+        return "database CPU", f"one session used {units.whole_percent(usage.busiest_backend)} of a core"
     return None
 
 
@@ -292,10 +293,9 @@ def _full_machine(usage: Usage, client_cpu: float, cores: int) -> tuple[Full, st
         "generator": client_cpu,
     }
     most = max(shares, key=shares.__getitem__)
-    seen = f"all cores were busy: service {shares['worker CPU']:.0%}, database {shares['database CPU']:.0%}"
-    return "machine CPU" if sum(
-        shares.values()
-    ) < _MOST * cores else most, f"{seen} and load generator {client_cpu:.0%} of a core"
+    service, database, generator = (units.whole_percent(each) for each in shares.values())
+    seen = f"all cores were busy: service {service}, database {database} and load generator {generator} of a core"
+    return "machine CPU" if sum(shares.values()) < _MOST * cores else most, seen
 
 
 def _full_without_cpu(usage: Usage, at_once: float) -> tuple[Full, str]:

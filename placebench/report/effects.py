@@ -53,7 +53,7 @@ _TIMES = {
 }
 _CLEARLY_A_FACTOR = 1.5
 _MAX_STATEMENT_LENGTH = 90
-_TABLE = re.compile(r"\b(?:from|join|into|update)\s+([\w.\"]+)", re.IGNORECASE)
+_TABLE = re.compile(r"\b(?:from|join|into|update)\s+([\w.\"]+)(?![\w.\"…])", re.IGNORECASE)
 
 
 def written_effect(

@@ -132,7 +132,7 @@ _SATURATION: Mapping[str, Any] = {
         "alone_s": 0.01,
         "client_cpu": 0.3,
         "full": "worker CPU",
-        "why": "1 process used 99% of a core",
+        "why": "1 process used 99 % of a core",
         "usage": {"machine_cpu": 0.6, "process_cpu": 0.99, "processes": 1, "threads": 1},
     },
 }

@@ -69,7 +69,8 @@ def machine_problem(
     ticks = after.total - before.total
     steal = (after.stolen - before.stolen) / ticks if ticks > 0 else 0.0
     if steal > rules.steal_at_most:
-        return f"the host took {steal:.0%} of the CPU time, at most {rules.steal_at_most:.0%} allowed"
+        allowed_steal = units.whole_percent(rules.steal_at_most)
+        return f"the host took {units.whole_percent(steal)} of the CPU time, at most {allowed_steal} allowed"
     rise, allowed = after.load - before.load, rules.load_rise_at_most_per_core * cores
     if rise > allowed:
         return f"the load average rose by {rise:.1f}, at most {allowed:.1f} allowed on {cores} cores"
@@ -85,7 +86,7 @@ def block_problem(failures: list[str], *, client_cpu_s: float, wall_s: float, mi
     allowed = Rules().client_cpu_at_most
     share = client_cpu_s / wall_s if wall_s else 0.0
     if share > allowed:
-        return f"the client used {share:.0%} of a core, at most {allowed:.0%} allowed"
+        return f"the client used {units.whole_percent(share)} of a core, at most {units.whole_percent(allowed)} allowed"
     return None
 
 
@@ -96,11 +97,12 @@ def load_problem(result: LoadResult, *, at_once: int = MAX_CONCURRENT, rules: Lo
     busiest_cpu_s = max((each.client_cpu_s or 0.0 for each in result.workers), default=result.client_cpu_s)
     share = busiest_cpu_s / result.elapsed_s if result.elapsed_s else 0.0
     if share > rules.client_cpu_at_most:
-        return f"the load generator used {share:.0%} of a core, at most {rules.client_cpu_at_most:.0%} allowed"
+        allowed = units.whole_percent(rules.client_cpu_at_most)
+        return f"the load generator used {units.whole_percent(share)} of a core, at most {allowed} allowed"
     late = late_arrivals(result, at_once=at_once)
     if late > max(1, rules.late_at_most * result.requests):
         seen = f"the load generator started {late} of {result.requests} arrivals late"
-        return f"{seen}, at most {rules.late_at_most:.0%} allowed"
+        return f"{seen}, at most {units.whole_percent(rules.late_at_most)} allowed"
     return None
 
 

@@ -14,6 +14,7 @@ from itertools import accumulate, pairwise
 from math import isfinite
 from pathlib import Path
 
+from placebench import units
 from placebench.errors import ProfilerError
 from placebench.profiler.model.session import WAITING_LEAVES, FlameSession, frame_identifier
 
@@ -127,8 +128,8 @@ def bounded(session: FlameSession, most_frames: int) -> tuple[FlameSession, tupl
     if slices:
         return smaller, (note,)
     smaller.frame_records, least_s, folded_s = _without_rare(smaller.frame_records, most_frames // 2)
-    share = folded_s / sum(seconds for _, seconds in records)
-    rare = f"frames of less than {least_s * 1e3:.3g} ms are folded into their callers, {share:.1%} of the time"
+    share = units.percent(folded_s / sum(seconds for _, seconds in records))
+    rare = f"frames of less than {least_s * 1e3:.3g} ms are folded into their callers, {share} of the time"
     return smaller, (note, rare)
 
 

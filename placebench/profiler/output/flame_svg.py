@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _ROW = 19
 _MAX_DEPTH = 60
+_MIN_LABELLED = 0.025
+"""The share of the width that three letters take; narrower boxes have their names in the tooltip only."""
 _STANDARD = re.compile(r"/lib/python3\.\d+t?/|^[A-Za-z]:/.*[Pp]ython.*/Lib/")
 _FOLDERS = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+t?)/|^[A-Za-z]:/.*[Pp]ython.*/Lib/")
 _LEAVES = {
@@ -193,7 +195,7 @@ def _element(tooltip: str, text: str, style: str, left: float, share: float, dep
         "svg",
         element("title", tooltip),
         element("rect", width="100%", height=_ROW - 1, class_=f"frame {style}"),
-        element("text", text, x=4, y=_ROW - 6),
+        *([element("text", text, x=4, y=_ROW - 6)] if share >= _MIN_LABELLED else []),
         x=percent(left),
         y=depth * _ROW,
         width=percent(share),

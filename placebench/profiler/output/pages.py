@@ -19,7 +19,8 @@ from placebench import __version__, units
 from placebench.page import environment, shell
 from placebench.page.row_charts import Bar, bars
 from placebench.profiler.analysis.difference import RecordingDifference
-from placebench.profiler.analysis.findings import find
+from placebench.profiler.analysis.findings import Limits, find
+from placebench.profiler.analysis.findings.plans import misestimated_nodes
 from placebench.profiler.analysis.merging import bounded, shared_depth, unfolded
 from placebench.profiler.analysis.sampling_error import SamplingError
 from placebench.profiler.analysis.summary import RecordingSummary, summarise
@@ -70,7 +71,7 @@ def recording_page(recording: RecordingData, *, flame_page: str | None = None, l
         summary=summary,
         parts=_parts(summary),
         findings=find(recording),
-        plans=list(longest_plans.values()),
+        plans=[(statement, _plan_rows(plan)) for statement, plan in longest_plans.values()],
         flame_graph=None if recording.session is None else flame_chart(recording.session),
         sampling=None if recording.session is None else SamplingError.of(recording.session),
         flame_page=flame_page,
@@ -79,6 +80,12 @@ def recording_page(recording: RecordingData, *, flame_page: str | None = None, l
         steps=[each for each in recording.transactions if each.request == 1][:_MAX_STATEMENTS],
     )
     return shell(recording.name, Markup(body), description="One recording of the SQL profiler.")
+
+
+def _plan_rows(plan: PlanNode) -> list[tuple[int, PlanNode, bool]]:
+    """Return each node of a plan with its depth, and whether its estimate is far off."""
+    misestimated = misestimated_nodes(plan, Limits())
+    return [(depth, node, id(node) in misestimated) for depth, node in plan.walk()]
 
 
 def write_difference_page(difference: RecordingDifference, path: Path | str) -> None:

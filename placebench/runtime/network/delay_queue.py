@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
+from placebench import units
 from placebench.errors import PlacebenchError
 from placebench.limits import LATENCY_MS
 
@@ -39,7 +40,7 @@ class LinkProfile:
         if self.bytes_per_s is not None and not 0 < self.bytes_per_s < float("inf"):
             raise PlacebenchError(f"a bandwidth of {self.bytes_per_s * 8 / 1e6:g} Mbit/s: expected more than 0")
         if not 0 <= self.loss < 1:
-            raise PlacebenchError(f"a loss of {self.loss:.0%}: expected 0 to less than 100 %")
+            raise PlacebenchError(f"a loss of {units.whole_percent(self.loss)}: expected 0 to less than 100 %")
 
     @property
     def retransmission_s(self) -> float:

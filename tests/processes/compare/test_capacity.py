@@ -108,7 +108,7 @@ def result(latency_s: list[float], **more: object) -> LoadResult:
         (
             result([0.9] * 100, client_cpu_s=8.0),
             "generator",
-            "the load generator used 80% of a core, at most 70% allowed",
+            "the load generator used 80 % of a core, at most 70 % allowed",
         ),
     ],
 )

@@ -88,10 +88,10 @@ def step(load: float, outcome: str, why: str = "") -> LoadStep:
             "http://x meets p95 ≤ 500 ms up to 20.0 arrivals/s; at 40.0 arrivals/s p95 is 900 ms.",
         ),
         (
-            [step(20, "held"), step(40, "generator", "the load generator used 80% of a core")],
+            [step(20, "held"), step(40, "generator", "the load generator used 80 % of a core")],
             (
                 "http://x meets p95 ≤ 500 ms at 20.0 arrivals/s; higher loads are inconclusive: at 40.0 arrivals/s "
-                "the load generator used 80% of a core."
+                "the load generator used 80 % of a core."
             ),
         ),
         (

@@ -17,7 +17,7 @@ from placebench.errors import LoadError
 from placebench.meters.readings import Usage
 from placebench.report import build_report
 
-SATURATED = Saturated(32, 99.0, 0.01, 0.2, "worker CPU", "1 process used 99% of a core", Usage())
+SATURATED = Saturated(32, 99.0, 0.01, 0.2, "worker CPU", "1 process used 99 % of a core", Usage())
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_the_report_has_the_interval_and_what_was_full(search: Callable[..., Sat
     assert report.headline.startswith("http://127.0.0.1:1 meets p95 ≤ 50.0 ms up to ")
     assert report.headline.endswith("; n = 6].")
     assert report.summary[0] == (
-        "At the highest throughput, 99.0 requests/s, what is full is the CPU of the workers (1 process used 99% of a "
+        "At the highest throughput, 99.0 requests/s, what is full is the CPU of the workers (1 process used 99 % of a "
         "core)."
     )
     assert report.document["capacity"]["n"] == 6

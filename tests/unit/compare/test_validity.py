@@ -30,7 +30,7 @@ def test_a_quiet_machine_is_no_reason() -> None:
     [
         ({"wall_s": 1013.2}, "the clock stepped by +3.2 s, at most 0.5 s allowed"),
         ({"wall_s": 410.0}, "the clock stepped by -600.0 s, at most 0.5 s allowed"),
-        ({"stolen": 700}, "the host took 30% of the CPU time, at most 25% allowed"),
+        ({"stolen": 700}, "the host took 30 % of the CPU time, at most 25 % allowed"),
         ({"load": 6.0}, "the load average rose by 5.0, at most 4.0 allowed on 2 cores"),
     ],
 )
@@ -66,7 +66,7 @@ def test_a_missing_request() -> None:
 
 def test_a_busy_client() -> None:
     """A client that computes for 8 of 10 s does not measure the server."""
-    assert block_problem([], client_cpu_s=8.0, wall_s=10.0) == "the client used 80% of a core, at most 70% allowed"
+    assert block_problem([], client_cpu_s=8.0, wall_s=10.0) == "the client used 80 % of a core, at most 70 % allowed"
     assert block_problem([], client_cpu_s=6.9, wall_s=10.0) is None
 
 
@@ -109,7 +109,7 @@ def test_a_generator_that_kept_its_schedule() -> None:
 
 def test_a_missed_schedule() -> None:
     """Three of 200 are more than 1 %."""
-    seen = "the load generator started 3 of 200 arrivals late, at most 1% allowed"
+    seen = "the load generator started 3 of 200 arrivals late, at most 1 % allowed"
 
     assert load_problem(opened([0.0] * 197 + [0.02] * 3)) == seen
 
@@ -124,6 +124,6 @@ def test_who_waits_for_the_service_is_not_late() -> None:
 
 def test_a_busy_generator() -> None:
     """It computed for 0.8 of 1 s: its own queue is in the latencies."""
-    seen = "the load generator used 80% of a core, at most 70% allowed"
+    seen = "the load generator used 80 % of a core, at most 70 % allowed"
 
     assert load_problem(opened([0.0] * 50, client_cpu_s=0.8)) == seen

@@ -12,41 +12,41 @@ IDLE = Usage(machine_cpu=0.2, process_cpu=0.1, processes=1, threads=9, busiest_p
 @pytest.mark.parametrize(
     ("usage", "throughput_per_s", "client_cpu", "full", "why"),
     [
-        (IDLE, 5000, 0.9, "generator", "the load generator used 90% of a core"),
+        (IDLE, 5000, 0.9, "generator", "the load generator used 90 % of a core"),
         (
             Usage(process_cpu=1.9, processes=2, threads=2, busiest_process=0.96),
             200,
             0.2,
             "worker CPU",
-            "2 processes used 190% of a core",
+            "2 processes used 190 % of a core",
         ),
         (
             Usage(process_cpu=1.0, processes=3, threads=3, busiest_process=0.98),
             100,
             0.2,
             "one thread",
-            "one of 3 processes used 98% of a core",
+            "one of 3 processes used 98 % of a core",
         ),
         (
             Usage(process_cpu=1.2, processes=4, threads=8, busiest_process=0.98, busiest_is_master=True),
             900,
             0.2,
             "single-threaded master",
-            "the master process used 98% of a core",
+            "the master process used 98 % of a core",
         ),
         (
             Usage(machine_cpu=0.99, process_cpu=1.1, processes=2, threads=4, busiest_process=0.6, database_cpu=0.5),
             200,
             0.3,
             "worker CPU",
-            "all cores were busy: service 110%, database 50% and load generator 30% of a core",
+            "all cores were busy: service 110 %, database 50 % and load generator 30 % of a core",
         ),
         (
             Usage(process_cpu=0.2, processes=1, threads=9, busiest_process=0.2, running=1.0, busiest_backend=0.97),
             40,
             0.1,
             "database CPU",
-            "one session used 97% of a core",
+            "one session used 97 % of a core",
         ),
         (
             Usage(process_cpu=0.2, processes=1, threads=9, running=1.0, locked=6.5, reading=0.0, in_use=8, sessions=8),

@@ -41,6 +41,14 @@ def test_what_did_not_change_has_no_colour() -> None:
     assert found["app"][2] == "frame same"
 
 
+def test_a_narrow_box_has_its_name_in_the_tooltip_alone() -> None:
+    """Of 1000 ms, 25 hold three letters and 24 do not."""
+    svg = ElementTree.fromstring(flame_svg(session({("wide",): 0.951, ("fits",): 0.025, ("not",): 0.024})))
+
+    assert ["whole", "wide", "fits"] == [each.text for each in svg.iter("text")]
+    assert ["wide", "fits", "not"] == [(each.text or "").split(" ")[0] for each in svg.iter("title")][-3:]
+
+
 def test_nothing_watched_is_an_empty_picture() -> None:
     """No division by zero."""
     assert boxes({}, {}) == {}

@@ -212,7 +212,7 @@ def test_frames_with_the_least_time_are_folded_into_their_callers() -> None:
     made, notes = bounded(session(records, []), 7)
 
     assert names(made) == [("a", 0.004), ("a b", 0.003), ("a d", 0.003)]
-    assert notes[1:] == ("frames of less than 1 ms are folded into their callers, 10.0% of the time",)
+    assert notes[1:] == ("frames of less than 1 ms are folded into their callers, 10.0 % of the time",)
 
 
 def test_frames_below_the_first_that_is_folded_are_folded_with_it() -> None:
@@ -222,7 +222,7 @@ def test_frames_below_the_first_that_is_folded_are_folded_with_it() -> None:
     made, notes = bounded(session(records, []), 5)
 
     assert names(made) == [("a", 0.007), ("e", 0.005)]
-    assert notes[1:] == ("frames of less than 3 ms are folded into their callers, 25.0% of the time",)
+    assert notes[1:] == ("frames of less than 3 ms are folded into their callers, 25.0 % of the time",)
 
 
 def test_a_flame_graph_without_time_is_bounded_too() -> None:

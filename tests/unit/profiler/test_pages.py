@@ -73,6 +73,18 @@ def test_the_time_is_a_bar_unless_statements_overlapped(tmp_path: Path) -> None:
     assert "where the time went" not in pages[1]
 
 
+def test_an_estimate_is_marked_unless_nobody_needed_the_other_rows(tmp_path: Path) -> None:
+    """Of two scans with 10 of 2000 rows, that below a LIMIT was stopped by it: the page marks one, as the findings."""
+    scan = PlanNode("Seq Scan", relation="item", rows_expected=2000, rows=10.0, loops=1, elapsed_s=0.004)
+    limit = PlanNode("Limit", rows_expected=10, rows=10.0, loops=1, elapsed_s=0.005, children=(scan,))
+    for name, plan in (("scan", scan), ("limit", limit)):
+        statement = Statement("select 1", "f", 0.0, execute_s=0.005, plan=plan)
+        Recording("r", "plans", statements=[statement], elapsed_s=0.2).write_page(tmp_path / f"{name}.html")
+
+    marked = {name: (tmp_path / f"{name}.html").read_text().count('class="wrong">2') for name in ("scan", "limit")}
+    assert {"scan": 1, "limit": 0} == marked
+
+
 def test_the_page_of_a_difference_escapes_all(recording: Recording, tmp_path: Path) -> None:
     """Its names and statements too."""
     write_difference_page(recording.diff(Recording("after", "full")), tmp_path / "page.html")

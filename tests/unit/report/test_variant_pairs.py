@@ -158,6 +158,7 @@ def test_a_statement_in_short() -> None:
 
     assert shorten_statement(sql) == "SELECT … things, traits"
     assert shorten_statement("SELECT 1") == "SELECT 1"
+    assert shorten_statement("SELECT a FROM things JOIN trai…") == "SELECT … things"
 
 
 def test_where_the_time_went() -> None:

@@ -106,5 +106,5 @@ def test_a_large_chunk_is_as_many_packets_as_it_needs() -> None:
 
 def test_a_link_that_loses_everything_is_refused() -> None:
     """Nothing would ever arrive."""
-    with pytest.raises(PlacebenchError, match="100%"):
+    with pytest.raises(PlacebenchError, match="100 %:"):
         LinkProfile(loss=1.0)

@@ -69,12 +69,10 @@ def _skipped_rows(statements: Statements, recording: RecordingData, limits: Limi
 def _row_estimate_errors(statements: Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Find row estimates that are far off, so that the planner may have chosen the wrong plan."""
     for statement, node, alike in _nodes(statements):
-        error, rows = node.estimate_error or 1.0, node.rows or 0.0
-        most, elapsed_s = max(rows, node.rows_expected), node.elapsed_s or 0.0
-        if error < limits.estimate_error or most < limits.estimated_rows or elapsed_s < limits.estimated_s:
+        is_large = max(node.rows or 0.0, node.rows_expected) >= limits.estimated_rows
+        if not is_large or (node.elapsed_s or 0.0) < limits.estimated_s or statement.plan is None:
             continue
-        stopped, read_again = _read_otherwise(statement.plan) if statement.plan is not None else (set(), set())
-        if node.kind not in _NOT_COUNTED and id(node) not in (read_again if rows > node.rows_expected else stopped):
+        if id(node) in misestimated_nodes(statement.plan, limits):
             yield finding_at(
                 "row-estimate error",
                 f"{node.title}: {_rows(node)} rows where {units.count(node.rows_expected)} were expected",
@@ -82,6 +80,18 @@ def _row_estimate_errors(statements: Statements, _recording: RecordingData, limi
                 [statement],
                 seconds=sum(each.elapsed_s or 0.0 for each in alike),
             )
+
+
+def misestimated_nodes(plan: PlanNode, limits: Limits) -> set[int]:
+    """Return the ids of the nodes whose rows are not those that were expected, by the factor of *limits* or more."""
+    stopped, read_again = _read_otherwise(plan)
+    return {
+        id(node)
+        for _, node in plan.walk()
+        if (node.estimate_error or 1.0) >= limits.estimate_error
+        and node.kind not in _NOT_COUNTED
+        and id(node) not in (read_again if (node.rows or 0.0) > node.rows_expected else stopped)
+    }
 
 
 def _spills(statements: Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
