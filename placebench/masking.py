@@ -69,7 +69,6 @@ _LINE_START = re.compile(r"(?:\A|[\r\n])[ \t]{0,80}(?:- )?\Z")
 _ONE_WORD = re.compile(r"[^\s#]\S*[ \t]{0,8}(?=[\r\n]|\Z)")
 _PORT = re.compile(r"\d{1,5}(?=[/?#,])")
 _QUERY = re.compile(r"\?[\w.%-]{1,80}=")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _USER_MAY_BE_A_TOKEN = re.compile(r"http|ws|ftp|git", re.IGNORECASE)
 
 

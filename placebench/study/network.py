@@ -30,7 +30,8 @@ from placebench.study.network_report import network_results, read_link
 from placebench.study.session import Measure, Point, Restartable, StudySpec, study_kind
 
 if TYPE_CHECKING:
-    from placebench.compare.load.client_process import Driven, HttpClient
+    from placebench.compare.load.client_process import Driven
+    from placebench.compare.load.clients import HttpClient
     from placebench.compare.measure.same_responses import SameResponses
     from placebench.compare.what.data_setup import DataSetup
     from placebench.compare.what.variants import Variant
@@ -139,7 +140,7 @@ class _ServedApplication:
         same: "SameResponses",
     ) -> Iterator["_ServedApplication"]:
         """Serve the variant on its copy of the data, log in, and warm it up without latency."""
-        from placebench.compare.load.client_process import http_client
+        from placebench.compare.load.clients import http_client
         from placebench.compare.measure.counted_pass import failures_with_log, no_traffic
 
         assert setup.databases is not None

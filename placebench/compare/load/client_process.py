@@ -1,9 +1,9 @@
-"""The process that sends requests: as one user or several at once, or to an application inside the process.
+"""The process that sends requests over HTTP, as one user or several at once: `Client`.
 
-`http_client` starts a process that sends over HTTP, `app_client` one that calls a WSGI application; `drive` of either
-returns `Driven`. It is its own process, so that reading and digesting share no interpreter with the process that meters
-the server. Run as `python -m placebench.compare.load.client_process FOLDER`; `main` runs on another machine
-(`placebench.compare.load.client_machine`), where nothing is written and responses come back with the times.
+`placebench.compare.load.clients` starts it. It is its own process, so that reading and digesting share no interpreter
+with the process that meters the server. Run as `python -m placebench.compare.load.client_process FOLDER`. `main` runs
+on another machine (`placebench.compare.load.client_machine`), where nothing is written and responses come back with the
+times.
 """
 
 import base64
@@ -17,8 +17,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from placebench.compare.load.client_machine import ClientMachine
 from placebench.compare.what.canonical_response import (
     Response,
     ResponseRules,
@@ -37,17 +35,14 @@ from placebench.compare.what.canonical_response import (
 )
 from placebench.compare.what.http_request import Reply, send
 from placebench.compare.what.scripted_workload import Script, WorkloadClient, load_script
-from placebench.compare.what.workload import LoginRequest, SentRequest, ServiceApi, Workload
+from placebench.compare.what.workload import LoginRequest, SentRequest, Workload
 from placebench.errors import FailedRequestsError, LoadError
 from placebench.http_session import Session, login_redirect
-from placebench.runtime.line_process import LineProcess, line_process, serve_lines
-from placebench.runtime.supervisor import ChildSpec
+from placebench.runtime.line_process import serve_lines
 
 _SILENCE_S, _CONNECT_LIMIT_S, _CONNECTIONS = 900, 10, 5
 _UNTIL_SCHEDULE_S = 0.05
 """Time between the order to send requests on a schedule and its start, for the threads to be there."""
-_GONE = "the process that sends the requests died"
-_IN_PROCESS = Path(__file__).parents[2] / "runtime" / "standalone" / "in_process_client.py"
 
 
 @dataclass
@@ -89,102 +84,6 @@ class Driven:
         return self
 
 
-class HttpClient:
-    """Controls a process whose users send requests over HTTP."""
-
-    def __init__(self, process: LineProcess, responses: Path) -> None:
-        self._process, self._responses = process, responses
-        self._sent: Workload | None = None
-        """The workload that the process received last."""
-
-    def drive(
-        self,
-        url: str,
-        workload: Workload,
-        *,
-        times: int = 1,
-        users: int = 1,
-        login: bool = False,
-        due_s: Sequence[float] = (),
-    ) -> Driven:
-        """Let *users* users send the workload's cycle of requests *times* times; each waits for its responses.
-
-        due_s: when each request is due, in seconds from the start, ascending; the users are then only the largest
-        number of requests under way, and one that is due while all are waits for the service.
-        login: begin a session with the requests of the workload's login, which are not counted; needed after each start
-        of a server. Raises LoadError if the process is gone or a login fails.
-        """
-        order: dict[str, Any] = {"url": url, "times": times, "users": users, "login": login, "due_s": list(due_s)}
-        if workload is not self._sent:
-            order["workload"] = msgspec.to_builtins(workload)
-            self._sent = workload
-        made = self._process.call(order)
-        for digest, body, head in made.pop("distinct", ()):
-            _write_response(self._responses, digest, base64.b64decode(body), head)
-        if error := made.pop("error", None):
-            raise LoadError(error)
-        return Driven(**made)
-
-
-class AppClient:
-    """Controls a process that calls an application inside itself, without server, URL or connection."""
-
-    def __init__(self, process: LineProcess, folder: Path, api: ServiceApi) -> None:
-        self._process, self._folder, self._api = process, folder, api
-        self.pid = process.pid
-        self._digests: dict[str, str] = {}
-        """Canonical digests of responses by the digest of their bytes."""
-
-    def drive(self, requests: Sequence[str]) -> Driven:
-        """Call the application with one request after the other; raises LoadError when the process is gone."""
-        made = self._process.call({"requests": list(requests), "headers": dict(self._api.headers)})
-        bodies = made.pop("bodies")
-        responses = {request: sorted({self._digest(name) for name in names}) for request, names in bodies.items()}
-        return Driven(**made, elapsed_s=sum(made["wall_s"]), responses=responses)
-
-    def body(self, request: str) -> bytes:
-        """Return the body of the response to one request; raises LoadError unless its status is 200."""
-        made = self.drive([request])
-        if made.failures:
-            raise LoadError(f"{request} in process: {made.failures[0]} where 200 was expected")
-        return body_file(self._folder, made.digests[0]).read_bytes()
-
-    def _digest(self, name: str) -> str:
-        raw = self._folder / f"{name}.raw"
-        if name not in self._digests:
-            self._digests[name] = parse_response(raw.read_bytes(), self._api.rules).digest
-            raw.rename(body_file(self._folder, self._digests[name]))
-        raw.unlink(missing_ok=True)
-        return self._digests[name]
-
-
-@contextmanager
-def http_client(folder: Path, machine: ClientMachine | None = None) -> Iterator[HttpClient]:
-    """Run a client process for the `with` block, here or on *machine*; bodies are saved in `responses` of *folder*."""
-    responses = responses_folder(folder)
-    if machine is not None:
-        with machine.process(folder / "log" / "client.log") as process:
-            yield HttpClient(process, responses)
-        return
-    argv = [sys.executable, "-m", "placebench.compare.load.client_process", str(responses)]
-    with line_process(_spec(argv, folder), gone=_GONE) as process:
-        yield HttpClient(process, responses)
-
-
-@contextmanager
-def app_client(
-    python: str, module: str, variables: Mapping[str, str], folder: Path, *, api: ServiceApi
-) -> Iterator[AppClient]:
-    """Load the application *module* into a process of the Python *python* for the `with` block.
-
-    api: the headers of its requests, and the rules by which its responses are compared.
-    """
-    responses = responses_folder(folder)
-    argv = [python, "-P", str(_IN_PROCESS), module, str(responses)]
-    with line_process(_spec(argv, folder, variables), gone=_GONE) as process:
-        yield AppClient(process, responses, api)
-
-
 def responses_folder(folder: Path) -> Path:
     """Return the folder of the response bodies of the run in *folder*, one file per digest; it is made if missing."""
     responses = folder / "responses"
@@ -197,7 +96,8 @@ def body_file(folder: Path, digest: str) -> Path:
     return folder / f"{digest}.body"
 
 
-def _write_response(folder: Path, digest: str, body: bytes, head: Mapping[str, Any]) -> None:
+def write_response(folder: Path, digest: str, body: bytes, head: Mapping[str, Any]) -> None:
+    """Save a response under its canonical digest, unless it is there."""
     path = body_file(folder, digest)
     if not path.exists():
         path.write_bytes(body)
@@ -210,10 +110,6 @@ def read_response(folder: Path, digest: str, rules: ResponseRules) -> Response:
     path = body_file(folder, digest)
     head = path.with_suffix(".head")
     return parse_response(path.read_bytes(), rules, json.loads(head.read_bytes()) if head.exists() else {})
-
-
-def _spec(argv: list[str], folder: Path, variables: Mapping[str, str] | None = None) -> ChildSpec:
-    return ChildSpec(name="client", argv=argv, env=variables, log=folder / "log" / "client.log", pipes=True)
 
 
 class Client:
@@ -338,7 +234,7 @@ class Client:
             if self._folder is None:
                 self.distinct.append((digest, body, head))
             else:
-                _write_response(self._folder, digest, body, head)
+                write_response(self._folder, digest, body, head)
         return self._canonical[key, rules]
 
 

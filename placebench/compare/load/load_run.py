@@ -23,7 +23,8 @@ import msgspec
 
 from placebench.addresses import service_address
 from placebench.compare.keep.records import LoadResult
-from placebench.compare.load.client_process import Driven, HttpClient
+from placebench.compare.load.client_process import Driven
+from placebench.compare.load.clients import HttpClient
 from placebench.compare.load.write_check import check_writes, read_holdings
 from placebench.compare.what.http_request import get
 from placebench.compare.what.workload import Workload

@@ -10,7 +10,8 @@ from pathlib import Path
 from placebench.compare.keep.phase_timer import PhaseTimer
 from placebench.compare.keep.records import Block
 from placebench.compare.load.client_machine import ClientMachine
-from placebench.compare.load.client_process import Client, HttpClient, http_client, responses_folder
+from placebench.compare.load.client_process import Client, responses_folder
+from placebench.compare.load.clients import HttpClient, http_client
 from placebench.compare.what.variants import Variant
 from placebench.compare.what.workload import Workload
 from placebench.meters.table_contents import TableContents, read_tables

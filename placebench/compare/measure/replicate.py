@@ -18,7 +18,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from placebench.compare.keep.records import Block, WirePass
 from placebench.compare.keep.run_folder import error_text
-from placebench.compare.load.client_process import Client, Driven, HttpClient, http_client, responses_folder
+from placebench.compare.load.client_process import Client, Driven, responses_folder
+from placebench.compare.load.clients import HttpClient, http_client
 from placebench.compare.measure.prepared_variants import PreparedVariants
 from placebench.compare.measure.replicate_plan import ReplicatePlan, StartPlan, invalidated
 from placebench.compare.what.validity import MachineSample, block_problem, machine_problem

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct, structs
@@ -116,8 +116,3 @@ def _varying_text(before: str, after: str) -> frozenset[str] | None:
     if any("\ud800" <= letter <= "\udfff" for pattern in patterns for letter in pattern):
         return None  # bytes that are no text: no order to the client can hold such a pattern
     return frozenset(patterns)
-
-
-def places_by_route(found: Mapping[str, VaryingPlaces]) -> dict[str, list[str]]:
-    """Return the places for readers by route, for the head of a run; routes without any are left out."""
-    return {route: places.named() for route, places in found.items() if places}

@@ -15,7 +15,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
 
-from placebench.compare.load.client_process import HttpClient, app_client, http_client, responses_folder
+from placebench.compare.load.client_process import responses_folder
+from placebench.compare.load.clients import HttpClient, app_client, http_client
 from placebench.compare.load.load_run import JobResult, http_job
 from placebench.compare.measure.same_responses import SameResponses
 from placebench.compare.what.pythons import VERSION, python_environment

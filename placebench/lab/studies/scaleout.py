@@ -32,7 +32,8 @@ from placebench.results import Run
 from placebench.stats import median_interval
 
 if TYPE_CHECKING:
-    from placebench.compare.load.client_process import Driven, HttpClient
+    from placebench.compare.load.client_process import Driven
+    from placebench.compare.load.clients import HttpClient
     from placebench.compare.measure.same_responses import SameResponses
     from placebench.runtime.postgres.cluster import Cluster
 
@@ -154,7 +155,7 @@ class ScaleOutStudy:
 
     @contextmanager
     def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
-        from placebench.compare.load.client_process import http_client
+        from placebench.compare.load.clients import http_client
         from placebench.lab.inventory.seeding import migrate_options, seed
         from placebench.runtime.postgres.cluster import Cluster
 

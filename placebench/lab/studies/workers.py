@@ -41,7 +41,8 @@ from placebench.results import Run
 from placebench.stats import median_interval
 
 if TYPE_CHECKING:
-    from placebench.compare.load.client_process import Driven, HttpClient
+    from placebench.compare.load.client_process import Driven
+    from placebench.compare.load.clients import HttpClient
     from placebench.compare.measure.same_responses import SameResponses
     from placebench.meters.meters import Backends
     from placebench.meters.processes import Memory, MemorySampler
@@ -208,7 +209,7 @@ class WorkersStudy:
 
     @contextmanager
     def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
-        from placebench.compare.load.client_process import http_client
+        from placebench.compare.load.clients import http_client
 
         with Restartable(lambda: http_client(setup.folder)) as client, _slow_service() as upstream:
             yield _Meter(self, setup, client, setup.same_responses(), upstream).measure

@@ -7,7 +7,8 @@ import orders_app
 import pytest
 
 from placebench.compare.keep.run_folder import claim_folder
-from placebench.compare.load.client_process import Driven, http_client
+from placebench.compare.load.client_process import Driven
+from placebench.compare.load.clients import http_client
 from placebench.compare.measure.same_responses import SameResponses
 from placebench.compare.what.workload import WorkloadKeys, read_workload
 from placebench.errors import GateFailedError, LoadError

@@ -9,7 +9,8 @@ import orders_app
 import pytest
 
 from placebench.compare.keep.run_folder import claim_folder
-from placebench.compare.load.client_process import Client, http_client
+from placebench.compare.load.client_process import Client
+from placebench.compare.load.clients import http_client
 from placebench.compare.measure.same_responses import SameResponses
 from placebench.compare.what.canonical_response import ResponseRules, difference, parse_response
 from placebench.compare.what.workload import Workload, WorkloadKeys, read_workload

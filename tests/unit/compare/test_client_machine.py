@@ -23,7 +23,8 @@ from placebench.cli import main
 from placebench.compare.keep.run_folder import claim_folder
 from placebench.compare.load import client_machine
 from placebench.compare.load.client_machine import ClientMachine, find_client
-from placebench.compare.load.client_process import HttpClient, body_file, http_client
+from placebench.compare.load.client_process import body_file
+from placebench.compare.load.clients import HttpClient, http_client
 from placebench.errors import HostError, LoadError
 from placebench.lab.placement_api import placement_workload
 from placebench.meters.remote_hosts import RemoteHost

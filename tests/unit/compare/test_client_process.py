@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from placebench.compare.keep.run_folder import claim_folder
-from placebench.compare.load.client_process import Client, _without_own_port, body_file, http_client
+from placebench.compare.load.client_process import Client, _without_own_port, body_file
+from placebench.compare.load.clients import http_client
 from placebench.compare.what import http_request
 from placebench.compare.what.canonical_response import parse_response
 from placebench.compare.what.http_request import Reply
