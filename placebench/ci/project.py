@@ -42,7 +42,7 @@ def read_project(folder: Path) -> CiProject:
             f"{path} has no table [tool.placebench.app]: describe the application first, with its requests and data "
             "(docs/howto/compare.md)"
         )
-    install, interpreter, lock_file = _installation(folder)
+    install, interpreter, lock_file = _installation(folder, document)
     return CiProject(_python(folder, document), install, interpreter, lock_file)
 
 
@@ -92,7 +92,7 @@ def _read_toml(path: Path) -> Mapping[str, Any]:
         raise UsageError(f"{path}: {error}") from error
 
 
-def _installation(folder: Path) -> tuple[tuple[str, ...], str, str]:
+def _installation(folder: Path, pyproject: Mapping[str, Any]) -> tuple[tuple[str, ...], str, str]:
     """Return the commands that install the application, its Python and the file that its versions are in."""
     if (folder / "uv.lock").is_file():
         return ("pip install uv", "uv sync --frozen"), ".venv/bin/python", "uv.lock"
@@ -101,6 +101,11 @@ def _installation(folder: Path) -> tuple[tuple[str, ...], str, str]:
         return commands, '"$(poetry env info --executable)"', "poetry.lock"
     if (folder / "requirements.txt").is_file():
         return ("pip install -r requirements.txt",), '"$(command -v python)"', "requirements.txt"
+    if not {"project", "build-system"} & pyproject.keys() and not (folder / "setup.py").is_file():
+        raise UsageError(
+            f"{folder / 'pyproject.toml'} has neither project nor build-system, and there is no uv.lock, poetry.lock, "
+            "requirements.txt or setup.py: a CI job would not know what the application needs"
+        )
     return ("pip install .",), '"$(command -v python)"', "pyproject.toml"
 
 

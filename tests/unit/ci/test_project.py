@@ -16,7 +16,7 @@ ACTIVE = '"$(command -v python)"'
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("", CiProject(OWN, ("pip install .",), ACTIVE, "pyproject.toml")),
+        ("setup.py", CiProject(OWN, ("pip install .",), ACTIVE, "pyproject.toml")),
         ("requirements.txt", CiProject(OWN, ("pip install -r requirements.txt",), ACTIVE, "requirements.txt")),
         ("uv.lock", CiProject(OWN, ("pip install uv", "uv sync --frozen"), ".venv/bin/python", "uv.lock")),
         (
@@ -33,8 +33,7 @@ ACTIVE = '"$(command -v python)"'
 def test_a_project_is_installed_by_the_files_that_it_has(file: str, expected: CiProject, tmp_path: Path) -> None:
     """A lock file comes before requirements, and those before the project itself."""
     (tmp_path / "pyproject.toml").write_text(DESCRIBED)
-    if file:
-        (tmp_path / file).touch()
+    (tmp_path / file).touch()
 
     assert read_project(tmp_path) == expected
 
@@ -59,9 +58,9 @@ def test_the_python_is_one_that_the_project_permits(pinned: str, permitted: str,
     assert read_project(tmp_path).python == expected
 
 
-@pytest.mark.parametrize("text", [None, "[project]\n", "[tool.placebench]\ntrees = 1\n", "[tool"])
+@pytest.mark.parametrize("text", [None, DESCRIBED, "[project]\n", "[tool.placebench]\ntrees = 1\n", "[tool"])
 def test_a_project_that_no_comparison_would_start_for_is_refused(text: str | None, tmp_path: Path) -> None:
-    """Without a file, without the table of the application, or with a broken file: one line with the file's name."""
+    """Without a file, the table of the application or anything to install, or with a broken file: one line."""
     if text is not None:
         (tmp_path / "pyproject.toml").write_text(text)
 
