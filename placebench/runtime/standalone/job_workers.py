@@ -163,7 +163,8 @@ def _do(job: Callable[[], int], take: Callable[[], bool]) -> _Share:
 def _error_text(error: BaseException) -> str:
     """Return the error on one line, with the place in the user's code where it was raised."""
     frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename != __file__]
-    ours = [each for each in frames if "importlib" not in each.filename]
+    library = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120
+    ours = [each for each in frames if not each.filename.startswith((library, "<frozen"))]
     place = f" ({os.path.basename(ours[-1].filename)}:{ours[-1].lineno})" if ours else ""  # noqa: PTH119
     return f"{type(error).__name__}: {' '.join(str(error).split())}{place}"
 

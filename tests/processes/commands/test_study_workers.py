@@ -47,6 +47,10 @@ def broken():
     raise KeyError("no such order")
 
 
+def misconfigured():
+    os.environ["SHOP_DATABASE"]
+
+
 def killed():
     os._exit(7)
 
@@ -118,6 +122,7 @@ def test_a_cell_that_fails_is_not_the_end(shop: Path, capsys: pytest.CaptureFixt
     ("function", "reason"),
     [
         ("shop:broken", "KeyError: 'no such order' (shop.py:"),
+        ("shop:misconfigured", "KeyError: 'SHOP_DATABASE' (shop.py:"),
         ("shop:killed", "the program of the workers ended"),
         ("shop:no_such", "module 'shop' has no attribute 'no_such'"),
         ("no_such:stock", "No module named 'no_such'"),
