@@ -5,6 +5,7 @@ files for `read_lines`. An error is one line with the file, the key, the expecte
 does not declare are ignored, except in a `msgspec.Struct` that forbids unknown fields.
 """
 
+import codecs
 import operator
 import os
 import re
@@ -150,7 +151,7 @@ def check(
 
 def _content(path: Path, error: type[PlacebenchError]) -> bytes:
     try:
-        return path.read_bytes()
+        return path.read_bytes().removeprefix(codecs.BOM_UTF8)  # which programs on Windows write
     except (OSError, ValueError) as found:  # a name may hold a null character
         raise error(f"{path}: cannot be read: {getattr(found, 'strerror', None) or found}") from found
 

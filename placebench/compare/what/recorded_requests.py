@@ -71,7 +71,7 @@ class _Request(Struct):
 
 
 class _Content(Struct):
-    mime_type: str = field(name="mimeType", default="")
+    mime_type: str | None = field(name="mimeType", default="")
 
 
 class _Response(Struct):
@@ -151,7 +151,7 @@ def _why_left_out(entry: _Entry, host: str, pattern: str, table: HarTable, login
         return "preflight requests"
     if (method, parts.path) in logins:
         return "of the login"
-    mime = entry.response.content.mime_type
+    mime = entry.response.content.mime_type or ""  # null without a body, in files of some proxies
     if not table.static and (_STATIC_TYPE.match(mime) or is_static(parts.path)):
         return "for static files"
     return ""

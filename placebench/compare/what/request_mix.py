@@ -5,6 +5,7 @@ of a cycle that is its share of the file's requests; the requests of a route are
 reads OpenAPI 3 and Swagger 2, as JSON, or as YAML if PyYAML is installed.
 """
 
+import codecs
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -178,7 +179,7 @@ def _kind_of(path: Path) -> Literal["log", "har", "openapi"]:
         return "openapi"
     try:
         with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
+            head = file.read(_HEAD_BYTES).removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise PlacebenchError(f"{path}: cannot be read: {error.strerror}") from error
     start = head.lstrip()[:1]
@@ -299,7 +300,7 @@ def read_openapi(path: Path) -> list[DescribedRequest]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = path.read_bytes()
+        content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise PlacebenchError(f"{path}: cannot be read: {error.strerror}") from error
     try:

@@ -128,6 +128,15 @@ def test_a_har_file_is_a_mix_too(tmp_path: Path) -> None:
     assert "session.har: 3 of 4 recorded requests are sent; 1 for static files" in made.notes
 
 
+def test_a_har_file_of_a_proxy_on_windows_is_read(tmp_path: Path) -> None:
+    """It begins with a byte order mark, and has null as the type of a response without a body."""
+    response = {"status": 204, "content": {"mimeType": None}}
+    har = {"log": {"entries": [{"request": {"method": "GET", "url": "http://shop/a"}, "response": response}]}}
+    (tmp_path / "export.json").write_text(json.dumps(har), encoding="utf-8-sig")
+
+    assert {"GET /a": 1} == weights(read(tmp_path, "export.json"))
+
+
 OPENAPI = {
     "openapi": "3.1.0",
     "servers": [{"url": "https://shop.example/api"}],
