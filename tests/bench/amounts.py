@@ -104,7 +104,7 @@ SMOKE = Amounts(
     losing_s=1.5,
     pairs=1,
     block_requests=5,
-    history_claims=30,
+    history_claims=0,
     fault_claims=30,
     fault_repeats=1,
 )

@@ -6,10 +6,10 @@ A round runs the program once in each mode, in a random order: without a flame g
 if py-spy may sample, and in a child process with "signals": the stack at each signal of a timer, as `faulthandler`
 writes it, wherever the signal comes. This is what the modes are compared with. It is no mode of placebench: if a signal
 comes while a frame is being made, the process can die, some once in ten thousand samples; then it is run anew. A round
-before the first is not counted. A recording runs the program RUNS times, so that there are enough samples. DATABASE_URL
-and REQUEST are those of "reference". In the result, `cpu_s` has the CPU seconds of each run by mode, `samples` the
-samples of Python's time, and `shares` the share that each of the ten largest functions has of each run, by mode. A
-function's time is that of all stacks it is in; those in nearly all stacks are left out.
+before the first of several is not counted. A recording runs the program RUNS times, so that there are enough samples.
+DATABASE_URL and REQUEST are those of "reference". In the result, `cpu_s` has the CPU seconds of each run by mode,
+`samples` the samples of Python's time, and `shares` the share that each of the ten largest functions has of each run,
+by mode. A function's time is that of all stacks it is in; those in nearly all stacks are left out.
 """
 
 import asyncio
@@ -346,7 +346,7 @@ def main(name: str, rounds: int, runs: int) -> None:
     cpu_s: defaultdict[str, list[float]] = defaultdict(list)
     samples: defaultdict[str, list[float]] = defaultdict(list)
     shares: defaultdict[str, list[dict[str, float]]] = defaultdict(list)
-    for number in range(-1, rounds):
+    for number in range(-1 if rounds > 1 else 0, rounds):
         if not number:  # what each mode loads at first is loaded
             for counted in (cpu_s, samples, shares):
                 counted.clear()
