@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
 
 from placebench import limits, units
 from placebench.commands import STARTS_SERVERS, Command, options
@@ -71,7 +72,12 @@ class LoadCommandOptions:
 
 
 def _configure(parser: ArgumentParser) -> None:
-    parser.add_argument("url", type=options.service_url, metavar="URL", help="the service, as http://127.0.0.1:8000")
+    parser.add_argument(
+        "url",
+        type=options.service_url,
+        metavar="URL",
+        help="the service, as http://127.0.0.1:8000; its path is requested if there is no --request",
+    )
     options.add_requests(parser, default="GET /")
     options.add_login(parser)
     _configure_kind(parser)
@@ -188,6 +194,7 @@ def _run(given: LoadCommandOptions) -> int:
     from placebench.compare.load.load_run import LoadInterrupted, run_load
     from placebench.runtime.supervisor import Supervisor, new_scratch_path
 
+    given = _with_request_of_url(given)
     if given.db and not (given.check_writes or given.locustfile or given.slo):
         raise LoadError("--db without --check-writes or --slo: nothing is looked for there")
     if given.replicates is not None and not given.slo:
@@ -262,6 +269,17 @@ def _spec(given: LoadCommandOptions) -> "LoadSpec":
         expect_workers=given.expect_workers,
         bind=_bind(given),
     )
+
+
+def _with_request_of_url(given: LoadCommandOptions) -> LoadCommandOptions:
+    """Return the options with the path of the URL as the request, if no other request is named."""
+    parts = urlsplit(given.url)
+    named = given.workload.login or "--request" in dict(given.workload.requests_given)
+    if named or given.check_writes or given.locustfile or (parts.path in ("", "/") and not parts.query):
+        return given
+    request = ("--request", urlunsplit(("", "", parts.path or "/", parts.query, "")))
+    workload = replace(given.workload, requests_given=(*given.workload.requests_given, request))
+    return replace(given, url=f"{parts.scheme}://{parts.netloc}", workload=workload)
 
 
 def _workload(given: LoadCommandOptions) -> "tuple[Request, ...]":

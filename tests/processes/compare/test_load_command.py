@@ -47,6 +47,14 @@ def test_load_fails_when_requests_fail(served: Served, capsys: pytest.CaptureFix
     assert document["latency_s"] == {"p50": None, "p90": None, "p95": None, "p99": None}
 
 
+def test_the_path_of_the_url_is_requested(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """As by ab and curl, with its query and without a slash at its end."""
+    exit_code = main(["load", f"{served().url}/work?status=500", "--requests", "3", "--json"])
+
+    document = json.loads(capsys.readouterr().out)
+    assert (exit_code, document["statuses"]) == (1, {"500": 3})
+
+
 LOGIN = ["--login", "GET /login", "--login", "POST /login name=ann"]
 
 
