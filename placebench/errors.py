@@ -32,7 +32,7 @@ class CommandNotFoundError(PlacebenchError):
 
 
 class CommandNotExecutableError(PlacebenchError):
-    """The command to run is there and cannot be executed; exit code 126, as of a shell."""
+    """The command to run exists and cannot be executed; exit code 126, as in a shell."""
 
     exit_code = 126
 

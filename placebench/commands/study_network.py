@@ -224,9 +224,7 @@ def _target(given: StudyNetworkOptions) -> "LinkTarget | None":
 
     if given.setup or given.template_db:
         if given.link:
-            raise UsageError(
-                "--link is the command's own server, and --setup or --template-db make one: leave one away"
-            )
+            raise UsageError("--link is the command's own server, and --setup or --template-db make one: leave one out")
         return None
     if given.run.server:
         raise UsageError("--server is for copies of data: add --setup or --template-db, or use --link")

@@ -41,7 +41,7 @@ def _show(given: TelemetryShowOptions) -> int:
     if page.is_dir():
         raise UsageError(f"{page} is a folder: --out takes the file that the page is written to")
     if page.exists() and description_of(page) is None:
-        raise UsageError(f"{page} is there and no page of placebench: give another file with --out")
+        raise UsageError(f"{page} exists and is not a page of placebench: name another file with --out")
     write_page(page, render_html(report))
     emit(
         given.output,

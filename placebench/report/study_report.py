@@ -120,7 +120,7 @@ def interval_columns(name: str, unit: str, label: Text, show: Callable[[Any], Te
 
 
 def interval_figures(name: str, unit: str, found: MedianInterval | None) -> dict[str, float | None]:
-    """Return a median with its limits as values of a row: `knee_per_s`, `knee_low_per_s` and `knee_high_per_s`."""
+    """Return a median and its confidence interval as a row: `knee_per_s`, `knee_low_per_s` and `knee_high_per_s`."""
     values = (found.median, found.low, found.high) if found else (None, None, None)
     return dict(zip((f"{name}{unit}", f"{name}_low{unit}", f"{name}_high{unit}"), values, strict=True))
 

@@ -107,7 +107,7 @@ class ApplicationMatrix:
             )
         if plan.database == "none" and plan.template_db:
             raise UsageError(
-                f'template_db {plan.template_db!r} with database = "none": no database is copied; leave one away'
+                f'template_db {plan.template_db!r} with database = "none": no database is copied; leave one out'
             )
         if "python" in point:
             plan = with_python(plan, Path(str(point["python"])), replaces=True)
@@ -132,7 +132,7 @@ class ApplicationMatrix:
         if workload.script and ((plan.users or 1) > 1 or plan.rate):
             raise PlacebenchError(f"the script {workload.script} is one user's: users or a rate need requests")
         if workload.script and self.count:
-            raise UsageError("--count counts in responses to requests, and the plan has a script: leave one away")
+            raise UsageError("--count counts in responses to requests, and the plan has a script: leave one out")
         if workload.rules.off and self.count:
             raise UsageError(
                 "--count reads the responses, and same_responses.off keeps none: say what may differ in another way"

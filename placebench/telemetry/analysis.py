@@ -91,7 +91,7 @@ class Telemetry:
         return frame.assign(share=frame["requests"] / frame["requests"].sum())
 
     def per_second(self, series: str = "server") -> pd.DataFrame:
-        """Return a row per second since the first request: requests that began in it, their mean and longest."""
+        """Return a row per second since the first request: requests that began in it, mean and longest time."""
         rows = self.durations[self.durations["series"] == series]
         seconds = step_of(rows["started_s"], self.began_s)
         frame = rows.groupby(seconds)["duration_s"].agg(requests="count", mean_s="mean", max_s="max")

@@ -148,7 +148,7 @@ def execute_changes(
 ) -> list[ExecutedChange]:
     """Return for each pair of commits which of the changes are executed or read, saved as executed.json.
 
-    trees: the top folder of each variant's commit. requests: the least number of requests. Takes a start of each
+    trees: the top folder of each variant's commit. requests: the minimum number of requests. Takes a start of each
     variant and some 2 s; a pair whose variants differ by more than the commit is left out.
     """
     named, made = prepared.named, list[ExecutedChange]()

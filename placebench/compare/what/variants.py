@@ -322,7 +322,7 @@ def _table_variant(name: str, table: VariantTable, tables: VariantTables, python
             f"the command of {name} has no {{port}} to serve at, as in: uvicorn shop:app --port {{port}}"
         )
     if table.command and (key := next((key for key in _WORKER_KEYS if getattr(table, key)), None)):
-        raise PlacebenchError(f"the variant {name} has {key} and a command, which itself says how many: leave one away")
+        raise PlacebenchError(f"the variant {name} has {key} and a command, which itself says how many: leave one out")
     if table.app is not None or table.command is not None:
         variant = _application(name, table, tables.folder)
     else:

@@ -352,7 +352,7 @@ def _login(keys: WorkloadKeys, given: Sequence[Request], source: str, folder: Pa
         if table.token and parse_path(table.token) is None:
             raise PlacebenchError(f"{source}: login.token {table.token!r}: expected a JSON path such as $.access_token")
         if table.token and table.token_header:
-            raise PlacebenchError(f"{source}: login.token and login.token_header: expected one of them")
+            raise PlacebenchError(f"{source}: login.token and login.token_header: expected exactly one of them")
         made.append(
             LoginRequest(
                 method=request.method,

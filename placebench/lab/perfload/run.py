@@ -110,7 +110,7 @@ class PerfloadSettings:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The variants that are compared and get open-loop load: the series' ends, Placement, the algorithms."""
+        """The variants to compare under open-loop load: first and last step, Placement, the algorithms."""
         return tuple(name for name in self.variants if name in (BASELINE, BEST, *ALGORITHMS, PLACEMENT))
 
     @property

@@ -433,7 +433,7 @@ def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any
 
 
 def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a comparison of the most processes with as many threads, for the query if it was measured."""
+    """Compare the largest number of processes with that many threads, on the query if it was measured."""
     for workload in sorted({row["workload"] for row in rows}, key=lambda name: (name != "query", name)):
         mine = {
             (row["processes"], row["threads"]): row

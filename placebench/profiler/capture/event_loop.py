@@ -312,7 +312,7 @@ class LoopWatch:
                 thread.step_goes_on(self._recording_in(context), 0.0)
 
     def step_ended(self, context: Context, schedule: Callable[..., object]) -> None:
-        """Note that the step has ended that began last on this thread."""
+        """Note the end of the step that began last on this thread."""
         thread = self._threads.get(_thread.get_ident())
         if thread is not None and thread.started:
             if self._clock() - thread.started >= MIN_BLOCK_S:

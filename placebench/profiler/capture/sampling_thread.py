@@ -142,7 +142,7 @@ def frames_before_check(frames: Frames) -> Frames:
 
 
 class _SamplingThread:
-    """Samples the threads of all flame graphs that were added; no call waits for a lock."""
+    """A thread that takes the samples of all flame graphs that were added; no call waits for a lock."""
 
     def __init__(self) -> None:
         # Weakly: a request that never ends is not sampled for ever.

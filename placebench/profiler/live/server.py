@@ -95,7 +95,7 @@ class _Server(ThreadingTCPServer):
         self.streams = threading.Semaphore(_MAX_STREAMS)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing about a browser that went away."""
+        """Ignore a browser that closed its connection."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

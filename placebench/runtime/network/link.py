@@ -129,7 +129,7 @@ class Link:
 def open_database_link(database_url: str, *, proxies: int = 1, log: Path | None = None) -> Iterator[Link]:
     """Open a link of *proxies* chained proxies to the database at *database_url*; costs some 100 ms per proxy.
 
-    Raises LoadError if the database cannot be reached, PlacebenchError for a number of proxies that is not 1 to 8.
+    Raises LoadError if the database cannot be reached, PlacebenchError unless there are 1 to 8 proxies.
     """
     url = make_url(database_url)
     host, port = url.query.get("host", url.host), url.query.get("port", url.port)

@@ -162,7 +162,7 @@ def test_an_interrupted_study_goes_on(echo: str, tmp_path: Path, capsys: pytest.
         (["--link", "127.0.0.1:1", "--request", "/", "--", "true"], "--request is for an application"),
         (["--prepare", "true"], "--prepare is for a command"),
         (["--link", "127.0.0.1:1", "--axis", "url=a,b", "--", "echo", "{url}"], "that of the link"),
-        (["--link", "127.0.0.1:1", "--setup", "true", "--", "true"], "leave one away"),
+        (["--link", "127.0.0.1:1", "--setup", "true", "--", "true"], "leave one out"),
         (["--link", "127.0.0.1:1", "--latency-ms", "0,400", "--", "true"], "expected a number from 0 to 370"),
         (["--template-db", "sqlite:///a.db", "--", "true"], "has no network"),
         ([], "[tool.placebench.app]"),

@@ -55,7 +55,7 @@ def first_tree(request: CandidateRequest, settings: ServiceSettings) -> float:
 
 
 def rotated(items: Iterable[_T], start: float) -> list[_T]:
-    """Return the items from the share *start* of them on, followed by those before."""
+    """Return the items as a circle, from the share *start* of them on."""
     items = list(items)
     first = int(start * len(items))
     return items[first:] + items[:first]

@@ -229,7 +229,7 @@ class _Grouping:
         return EquivalenceClass(candidates, tree_class.layout, trees)
 
     def _number(self, provider: Provider) -> int:
-        """Return the provider's number, equal for equivalent providers: it is compared faster than a relevance."""
+        """Return a number that equivalent providers share; it is faster to compare than their relevance."""
         relevance = self._assessor.relevance(provider)
         key = self._assessor.equivalence.key(provider, relevance)
         number = self._equivalent.setdefault(key, len(self._relevances))

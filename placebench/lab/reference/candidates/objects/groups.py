@@ -1,4 +1,4 @@
-"""Finds the solutions of one request group by anchor, with the filters by trait, aggregate and tree: `solve`."""
+"""Search for the solutions of one request group by anchor, with the filters by trait, aggregate and tree: `solve`."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
