@@ -1,6 +1,7 @@
 """The coverage matrix: what recordings say, beside independent counts, for drivers, ways to run, and Pythons.
 
     python tests/coverage_matrix/matrix.py                    everything; writes docs/reference/coverage.json and .md
+    python tests/coverage_matrix/matrix.py --parts modes --modes light     the operations of all drivers in this mode
     python tests/coverage_matrix/matrix.py --parts models     measures this part anew and keeps the others
     python tests/coverage_matrix/matrix.py --drivers sqlite3 --parts operations --out FILE    some drivers, no page
     python tests/coverage_matrix/matrix.py --check            measures nothing: are the page and its raw file right?
@@ -34,6 +35,7 @@ TOP = HERE.parents[1]
 sys.path[:0] = [str(HERE)]
 
 from page import MODELS, page_of, wrong_cells  # noqa: E402
+from verdict import judge  # noqa: E402
 from witness import SETTINGS, MariaDbWitness, NoWitness, PostgresWitness  # noqa: E402
 
 from placebench.errors import PlacebenchError  # noqa: E402
@@ -43,7 +45,9 @@ from placebench.runtime.postgres.private_server import free_port, launch_private
 
 RAW, PAGE = TOP / "docs" / "reference" / "coverage.json", TOP / "docs" / "reference" / "coverage.md"
 ENVIRONMENTS = TOP / "build" / "coverage"
-PARTS = ("operations", "models", "pythons")
+PARTS = ("operations", "modes", "models", "pythons")
+MODES = ("light", "sampled", "external", "flame", "plans")
+"""The modes beside `full`, in which the other parts are measured."""
 _LIMIT_S = 300
 _NOBODY = 65534
 
@@ -221,6 +225,21 @@ def measure_operations(servers: Servers, names: list[str], python: Python, mode:
     return found
 
 
+def differing(measured: dict[str, Any], in_full: dict[str, Any]) -> dict[str, Any]:
+    """The cells of a mode whose verdict is not that of mode `full`; the others are only counted."""
+    if "not_run" in measured:
+        return measured
+    cells, known = measured["done"], in_full.get("done", {})
+    judged = {name: judge(cell) for name, cell in cells.items() if "not_run" not in cell}
+    as_in_full = [name for name in judged if name in known and judged[name] == judge(known[name])]
+    return {
+        "as_in_full": len(as_in_full),
+        "exact": sum(each.is_exact for each in judged.values()),
+        "operations": len(judged),
+        "done": {name: cells[name] for name in judged if name not in as_in_full},
+    }
+
+
 def measure_models(
     servers: Servers, names: list[str], models: list[str], mode: str, found: dict[str, Any]
 ) -> dict[str, Any]:
@@ -291,6 +310,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--drivers", nargs="+", choices=DRIVERS, default=[*DRIVERS])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS])
     parser.add_argument(
         "--pythons",
@@ -314,6 +334,11 @@ def main() -> None:
                 found["python"] = platform.python_version()
                 measured = measure_operations(servers, options.drivers, HERE_AND_NOW, options.mode)
                 found["operations"] = found.get("operations", {}) | measured
+            for mode in options.modes if "modes" in options.parts else ():
+                measured = measure_operations(servers, options.drivers, HERE_AND_NOW, mode)
+                found.setdefault("modes", {}).setdefault(mode, {}).update(
+                    {name: differing(each, found["operations"].get(name, {})) for name, each in measured.items()}
+                )
             if "models" in options.parts:
                 found["models"] = measure_models(
                     servers, options.drivers, options.models, options.mode, found.get("models", {})

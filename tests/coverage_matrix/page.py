@@ -77,7 +77,7 @@ def shown(verdict: Verdict, notes: Notes) -> str:
     """A verdict in a few words, with the mark of its reason."""
     if verdict.is_wrong:
         return "**wrong**"
-    if verdict.statements == verdict.rows == EXACT:
+    if verdict.is_exact:
         return EXACT
     mark = notes.number(verdict.why)
     return f"{NOT_MEASURED} {mark}" if verdict.statements == NOT_MEASURED else f"{EXACT}, rows {NOT_MEASURED} {mark}"
@@ -93,6 +93,7 @@ def wrong_cells(found: dict[str, Any]) -> Iterator[str]:
     """Lines about the cells that are wrong, with their figures."""
     places = {
         "": found.get("operations", {}),
+        **{f"mode {key}, ": each for key, each in found.get("modes", {}).items()},
         **{f"Python {key}, ": each for key, each in found.get("pythons", {}).items()},
     }
     tables = [
@@ -113,8 +114,28 @@ def count_exact(measured: dict[str, Any], notes: Notes) -> str:
         return "**wrong**"
     whys = dict.fromkeys(each.why for each in verdicts if each.why)
     whys |= dict.fromkeys(each["not_run"] for each in measured["done"].values() if "not_run" in each)
-    exact = sum(each.statements == each.rows == EXACT for each in verdicts)
+    exact = sum(each.is_exact for each in verdicts)
     return " ".join([f"{exact} of {len(verdicts)}", *map(notes.number, whys)])
+
+
+def by_mode(found: dict[str, Any]) -> str:
+    """The section of the modes beside `full`."""
+    rows = []
+    for mode, drivers in found.get("modes", {}).items():
+        measured = [each for each in drivers.values() if "not_run" not in each]
+        sums = (sum(each[key] for each in measured) for key in ("operations", "exact", "as_in_full"))
+        rows.append([f"`{mode}`", *map(str, sums)])
+    if not rows:
+        return ""
+    return f"""## Drivers and modes
+
+The operations of all drivers above. Those that are not exact are not measured, in whole or in part, with the notes
+above; no recording found a breach of its own account (leaves, statements and elapsed time). The times of statements are compared in all modes by `tox -e fuzz`; Python's shares
+by function are [estimates](../explanation/flame-graphs.md). What `plans` itself sends is in no figure.
+
+{table(["Mode", "Operations", "Exact", "As in `full`"], rows)}
+
+"""
 
 
 def page_of(found: dict[str, Any]) -> str:
@@ -179,7 +200,7 @@ Python {found["python"]}, mode `full`.
 
 {table(head, rows)}
 
-{ways}## Drivers and Pythons
+{by_mode(found)}{ways}## Drivers and Pythons
 
 How many operations of the first table are exact, of those that the driver has. The others are not measured, in whole
 or in part; none is wrong. A Python whose number ends with a t is free-threaded and stays so: psycopg runs in pure

@@ -29,6 +29,11 @@ class Verdict:
         """Whether one of the figures is wrong."""
         return WRONG in (self.statements, self.rows)
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether all of the figures are exact."""
+        return self.statements == self.rows == EXACT
+
 
 def judge(cell: dict[str, Any]) -> Verdict:
     """Compare the figures of one recording, or the sums of several, with what was counted beside it.

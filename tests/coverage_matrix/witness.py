@@ -67,20 +67,24 @@ class PostgresWitness:
         return split(self.texts()) | {"rows": self.rows()}
 
     def texts(self) -> list[str]:
-        """The texts that the server has run since the mark."""
+        """The texts that the server has run since the mark, without those by which mode "plans" has plans sent."""
+        return [each for each in self._logged() if "auto_explain" not in each]
+
+    def _logged(self) -> list[str]:
         with self._log.open("rb") as log:
             log.seek(self._offset)
             text = log.read().decode(errors="replace")
         return [each["text"] for each in _LOGGED.finditer(text) if each["database"] in self.databases]
 
     def rows(self, pattern: str = "") -> int:
-        """The rows since the mark of statements whose text matches a pattern."""
+        """The rows since the mark of statements whose text matches a pattern; mode "plans" has two per checkout."""
         self._cursor.execute(
             "select coalesce(sum(rows), 0)::int from pg_stat_statements join pg_database on pg_database.oid = dbid"
             " where datname = any(%s) and query not like '%%pg_advisory_unlock_all()%%' and query ~* %s",
             ([*self.databases], pattern),
         )
-        return int(self._cursor.fetchone()[0])
+        checkouts = 0 if pattern else sum("LOAD 'auto_explain'" in each for each in self._logged())
+        return int(self._cursor.fetchone()[0]) - 2 * checkouts
 
     def running(self, text: str) -> int:
         """The process that runs a statement with *text*, once there is one."""

@@ -44,3 +44,18 @@ def test_no_way_to_run_is_counted_wrong(driver: str, tmp_path: Path) -> None:
     assert wrong == ""
     cells = json.loads(out.read_text())["models"][driver]
     assert [cells[model].get("of_each") for model in ("threads", "asyncio", "parent")] == [[4] * 4, [4] * 4, [0]]
+
+
+def test_other_modes_are_exact_where_full_is(tmp_path: Path) -> None:
+    """Mode `plans` sends statements of its own, which are in no figure."""
+    out = tmp_path / "coverage.json"
+
+    wrong = run(
+        *("--drivers", "psycopg2", "--parts", "operations", "modes", "--modes", "light", "plans", "--out", str(out))
+    )
+
+    assert wrong == ""
+    modes = json.loads(out.read_text())["modes"]
+    assert [(each["psycopg2"]["as_in_full"], each["psycopg2"]["done"]) for each in modes.values()] == [
+        (modes["light"]["psycopg2"]["operations"], {})
+    ] * 2
