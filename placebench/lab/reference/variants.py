@@ -45,13 +45,13 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     queries.ROWS,
     model.MODEL,
     model.COPYING,
+    search.TREES,
     results.SERIALIZATION,
     worker.COLLECTOR,
     worker.GC_FREQUENCY,
 )
 # Optimizations whose alternatives are not better for everyone: naive and tuned both have the baseline.
 _TRADE_OFFS: tuple[Optimization, ...] = (
-    search.TREES,
     queries.ROOTS,
     queries.TOTALS,
     queries.TRANSACTION,

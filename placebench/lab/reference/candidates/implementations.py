@@ -12,7 +12,7 @@ from placebench.lab.reference.candidates.dedup.selection import Selection
 from placebench.lab.reference.candidates.objects.combinations import CandidateCombinations
 from placebench.lab.reference.candidates.objects.groups import Solved
 from placebench.lab.reference.candidates.objects.model import Candidate, Model, ProviderInventory, Resource
-from placebench.lab.reference.candidates.objects.search import Forest, Search, TreeReader
+from placebench.lab.reference.candidates.objects.search import Forest, Search, TreeForm
 from placebench.lab.reference.candidates.results import Body
 from placebench.lab.reference.domain.candidates_query import CandidateRequest, RequestGroup
 from placebench.lab.reference.store.candidate_queries import ListBinding, RowReader, UsageTotals
@@ -42,7 +42,7 @@ class Implementations:
     collector: Callable[[], None]
     roots: FromClause
     totals: UsageTotals
-    trees: TreeReader
+    trees: TreeForm
     transaction: Mapping[str, Any] | None  # execution options of a single statement; None: those of a snapshot
     responses: ResponseSource
     reach: Callable[[Selection], bool]  # this field and those below are for `dedup`; `cached` has the last one too

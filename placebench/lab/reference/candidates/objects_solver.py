@@ -9,8 +9,14 @@ from sqlalchemy import Connection
 
 from placebench.lab.reference.candidates.implementations import Implementations
 from placebench.lab.reference.candidates.objects.combinations import CandidateCombinations
-from placebench.lab.reference.candidates.objects.model import Candidate, ProviderNode, ProviderSummary
-from placebench.lab.reference.candidates.objects.search import BrokenTreeError, Forest, NothingFitsError, Search
+from placebench.lab.reference.candidates.objects.model import Candidate, ProviderNode
+from placebench.lab.reference.candidates.objects.search import (
+    BrokenTreeError,
+    Document,
+    Forest,
+    NothingFitsError,
+    Search,
+)
 from placebench.lab.reference.candidates.results import Body, hold
 from placebench.lab.reference.domain.candidates_query import CandidateRequest
 from placebench.lab.reference.domain.settings import ServiceSettings
@@ -24,7 +30,6 @@ from placebench.lab.reference.store.candidate_queries import (
 )
 from placebench.lab.reference.store.queries import RECURSIVE_ROOTS
 
-_Document = dict[str, Any]
 _Serialise = Callable[[Any], bytes]
 _T = TypeVar("_T")
 
@@ -131,7 +136,7 @@ def _body(search: Search, candidates: Sequence[Candidate], serialise: _Serialise
         _ensure_trees(search, candidates)
         document = {
             "allocation_requests": _allocation_requests(search, candidates),
-            "provider_summaries": _provider_summaries(search, search.forest.summaries_of(_giving(search, candidates))),
+            "provider_summaries": search.forest.documents(_giving(search, candidates)),
         }
         return serialise(document)
     for _, some in _slices(candidates):
@@ -147,7 +152,7 @@ def _parts(search: Search, candidates: Sequence[Candidate], serialise: _Serialis
         yield comma + serialise(_allocation_requests(search, some))[1:-1]
     yield b'], "provider_summaries": {'
     for comma, root_ids in _slices(list(_giving(search, candidates))):
-        yield comma + serialise(_provider_summaries(search, forest.summaries_of(root_ids)))[1:-1]
+        yield comma + serialise(forest.documents(root_ids))[1:-1]
         forest.forget(root_ids)
     yield b"}}"
 
@@ -173,7 +178,7 @@ def _giving(search: Search, candidates: Iterable[Candidate]) -> Collection[int]:
     return {root_of[resource.provider_id] for each in candidates for resource in each.resources}
 
 
-def _allocation_requests(search: Search, candidates: Sequence[Candidate]) -> list[_Document]:
+def _allocation_requests(search: Search, candidates: Sequence[Candidate]) -> list[Document]:
     providers, class_names = search.forest.providers, search.catalog.class_names
     return [
         {
@@ -186,29 +191,9 @@ def _allocation_requests(search: Search, candidates: Sequence[Candidate]) -> lis
 
 def _allocations(
     candidate: Candidate, providers: Mapping[int, ProviderNode], class_names: Mapping[int, str]
-) -> dict[str, _Document]:
-    allocations: dict[str, _Document] = {}
+) -> dict[str, Document]:
+    allocations: dict[str, Document] = {}
     for resource in candidate.resources:
         allocation = allocations.setdefault(providers[resource.provider_id].uuid, {"resources": {}})
         allocation["resources"][class_names[resource.class_id]] = resource.amount
     return allocations
-
-
-def _provider_summaries(search: Search, summaries: Iterable[ProviderSummary]) -> dict[str, _Document]:
-    providers, class_names = search.forest.providers, search.catalog.class_names
-    return {
-        summary.provider.uuid: {
-            "resources": {
-                class_names[inventory.class_id]: {"capacity": inventory.capacity, "used": inventory.used}
-                for inventory in summary.inventories
-            },
-            "traits": summary.traits,
-            "parent_provider_uuid": _uuid(providers, summary.provider.parent_id),
-            "root_provider_uuid": _uuid(providers, summary.provider.root_id),
-        }
-        for summary in summaries
-    }
-
-
-def _uuid(providers: Mapping[int, ProviderNode], provider_id: int | None) -> str | None:
-    return None if provider_id is None else providers[provider_id].uuid

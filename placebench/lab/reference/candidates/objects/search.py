@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from placebench.lab.reference.candidates.combinations import InventoryKey, capacity
@@ -25,7 +26,20 @@ from placebench.lab.reference.store.candidate_queries import (
     read_trees_joined,
 )
 
-TreeReader = Callable[["Forest", Collection[int]], Mapping[int, list[str]]]
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeForm:
+    """How whole trees are read, and the form that their summaries have.
+
+    Attributes:
+        summarise: Reads trees and returns their summaries by root id, one per provider.
+        documents: Returns the documents of such summaries, by the provider's uuid.
+    """
+
+    summarise: Callable[["Forest", Collection[int]], Mapping[int, list[Any]]]
+    documents: Callable[["Forest", Iterable[Any]], dict[str, Document]]
 
 
 class BrokenTreeError(Exception):
@@ -35,16 +49,16 @@ class BrokenTreeError(Exception):
 class Forest:
     """The trees that a request has read, by the ids of their roots; a tree that is read again is replaced."""
 
-    def __init__(self, reader: Reader, catalog: Catalog, model: Model, read_trees: TreeReader) -> None:
-        """model: the classes of the objects; read_trees: the variant's function that reads whole trees."""
+    def __init__(self, reader: Reader, catalog: Catalog, model: Model, tree_form: TreeForm) -> None:
+        """model: the classes of the objects; tree_form: how the variant reads whole trees."""
         self._reader = reader
         self._catalog = catalog
         self._model = model
-        self._read_trees = read_trees
+        self._tree_form = tree_form
         self.providers: dict[int, ProviderNode] = {}
         self.trees: dict[int, list[ProviderNode]] = {}
         self.inventories: dict[int, dict[int, list[ProviderInventory]]] = {}
-        self.summaries: dict[int, list[ProviderSummary]] = {}
+        self.summaries: dict[int, list[Any]] = {}  # in the variant's form
 
     def read_providers(self, root_ids: Collection[int]) -> None:
         """Read all providers of the trees; 1 round trip. Raises BrokenTreeError."""
@@ -111,27 +125,82 @@ class Forest:
             self.inventories[root_id] = {key: list(each.values()) for key, each in of_tree.items()}
         return {key: list(each.values()) for key, each in traits.items()}
 
-    def summarise(self, root_ids: Collection[int]) -> None:
-        """Make the summaries of the trees; 1 to 3 round trips, depending on how the variant reads trees."""
-        traits = self._read_trees(self, root_ids)
-        make = self._model.summary
+    def summary_objects(
+        self, root_ids: Collection[int], traits: Mapping[int, list[str]]
+    ) -> dict[int, list[ProviderSummary]]:
+        """Return summaries, by root id, of trees whose providers and inventories have been read.
+
+        traits: the trait names of each provider that has any, by provider id.
+        """
+        make, summaries = self._model.summary, {}
         for root_id in root_ids:
             inventories = self.inventories[root_id]
-            self.summaries[root_id] = [
+            summaries[root_id] = [
                 make(provider, inventories.get(provider.id, []), traits.get(provider.id, []))
                 for provider in self.trees[root_id]
             ]
+        return summaries
 
-    def summaries_of(self, root_ids: Collection[int]) -> Iterator[ProviderSummary]:
-        """Yield the summaries of the trees, and make those that are missing; up to 3 round trips."""
-        self.summarise([root_id for root_id in root_ids if root_id not in self.summaries])
+    def documents_of_objects(self, summaries: Iterable[ProviderSummary]) -> dict[str, Document]:
+        """Return the documents of the summaries, by the provider's uuid."""
+        providers, class_names = self.providers, self._catalog.class_names
+        return {
+            summary.provider.uuid: {
+                "resources": {
+                    class_names[inventory.class_id]: {"capacity": inventory.capacity, "used": inventory.used}
+                    for inventory in summary.inventories
+                },
+                "traits": summary.traits,
+                "parent_provider_uuid": _uuid(providers, summary.provider.parent_id),
+                "root_provider_uuid": _uuid(providers, summary.provider.root_id),
+            }
+            for summary in summaries
+        }
+
+    def summary_documents(self, root_ids: Collection[int]) -> dict[int, list[tuple[str, Document]]]:
+        """Return (uuid, document) of each provider in the trees, by root id, made from rows; up to 3 round trips."""
+        self.ensure_providers(root_ids)
+        names, resources = self._catalog.class_names, defaultdict[int, Document](dict)
+        rows = read_tree_inventories(self._reader, root_ids)
+        for provider_id, _, class_id, total, reserved, allocation_ratio, _, used in rows:
+            resources[provider_id][names[class_id]] = {
+                "capacity": int((total - reserved) * allocation_ratio),
+                "used": used,
+            }
+        traits, providers, documents = self.read_traits(root_ids), self.providers, {}
         for root_id in root_ids:
-            yield from self.summaries[root_id]
+            tree, root_uuid = self.trees[root_id], providers[root_id].uuid
+            documents[root_id] = [
+                (
+                    provider.uuid,
+                    {
+                        "resources": resources.get(provider.id, {}),
+                        "traits": traits.get(provider.id, []),
+                        "parent_provider_uuid": None
+                        if (above := provider.parent_id) is None
+                        else providers[above].uuid,
+                        "root_provider_uuid": root_uuid,
+                    },
+                )
+                for provider in tree
+            ]
+        return documents
+
+    def summarise(self, root_ids: Collection[int]) -> None:
+        """Make the summaries of the trees; 1 to 3 round trips, depending on how the variant reads trees."""
+        self.summaries.update(self._tree_form.summarise(self, root_ids))
+
+    def documents(self, root_ids: Collection[int]) -> dict[str, Document]:
+        """Return the documents of all providers in the trees, by uuid; up to 3 round trips."""
+        self.summarise([root_id for root_id in root_ids if root_id not in self.summaries])
+        summaries = chain.from_iterable(self.summaries[root_id] for root_id in root_ids)
+        return self._tree_form.documents(self, summaries)
 
     def forget(self, root_ids: Iterable[int]) -> None:
         """Remove the summaries and inventories of the trees, to free memory."""
         for root_id in root_ids:
-            del self.summaries[root_id], self.inventories[root_id]
+            del self.summaries[root_id]
+            self.inventories.pop(root_id, None)
 
     def lineage(self, provider_id: int) -> Iterator[int]:
         """Yield the ids of the provider and its ancestors, from the bottom up; its tree must have been read."""
@@ -144,6 +213,10 @@ class Forest:
         """Raise BrokenTreeError unless all of these parents and roots have been read (None is the parent of a root)."""
         if above.difference(self.providers, (None,)):
             raise BrokenTreeError
+
+
+def _uuid(providers: Mapping[int, ProviderNode], provider_id: int | None) -> str | None:
+    return None if provider_id is None else providers[provider_id].uuid
 
 
 class NothingFitsError(Exception):
