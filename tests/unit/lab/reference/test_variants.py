@@ -15,7 +15,7 @@ from placebench.lab.reference.optimizations.worker import (
     keep_gc_defaults,
     keep_malloc_defaults,
 )
-from placebench.lab.reference.store.queries import rows_as_dicts, rows_as_namedtuples, sqlalchemy_rows
+from placebench.lab.reference.store.queries import driver_rows, rows_as_dicts, rows_as_namedtuples
 from placebench.lab.reference.variants import (
     ALGORITHM_OPTIMIZATIONS,
     CATALOGUE,
@@ -66,7 +66,7 @@ def test_leave_one_out_is_tuned_without_one() -> None:
 
 def test_a_way_is_chosen_by_step_and_name() -> None:
     """Implementations of the rows, by a name or with a colon."""
-    assert variant("naive+rows").implementations.rows is sqlalchemy_rows
+    assert variant("naive+rows").implementations.rows is driver_rows
     assert variant("naive+rows:namedtuples").implementations.rows is rows_as_namedtuples
     assert "naive+rows:namedtuples" in further_alternatives()
 
