@@ -46,6 +46,7 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     model.MODEL,
     model.COPYING,
     search.TREES,
+    search.SOLUTIONS,
     results.SERIALIZATION,
     worker.COLLECTOR,
     worker.GC_FREQUENCY,

@@ -12,7 +12,7 @@ from placebench.lab.reference.candidates.dedup.selection import Selection
 from placebench.lab.reference.candidates.objects.combinations import CandidateCombinations
 from placebench.lab.reference.candidates.objects.groups import Solved
 from placebench.lab.reference.candidates.objects.model import Candidate, Model, ProviderInventory, Resource
-from placebench.lab.reference.candidates.objects.search import Forest, Search, TreeForm
+from placebench.lab.reference.candidates.objects.search import Forest, Search, SolutionForm, TreeForm
 from placebench.lab.reference.candidates.results import Body
 from placebench.lab.reference.domain.candidates_query import CandidateRequest, RequestGroup
 from placebench.lab.reference.store.candidate_queries import ListBinding, RowReader, UsageTotals
@@ -43,6 +43,7 @@ class Implementations:
     roots: FromClause
     totals: UsageTotals
     trees: TreeForm
+    solutions: SolutionForm
     transaction: Mapping[str, Any] | None  # execution options of a single statement; None: those of a snapshot
     responses: ResponseSource
     reach: Callable[[Selection], bool]  # this field and those below are for `dedup`; `cached` has the last one too

@@ -8,7 +8,6 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import Connection
 
 from placebench.lab.reference.candidates.implementations import Implementations
-from placebench.lab.reference.candidates.objects.combinations import CandidateCombinations
 from placebench.lab.reference.candidates.objects.model import Candidate, ProviderNode
 from placebench.lab.reference.candidates.objects.search import (
     BrokenTreeError,
@@ -85,6 +84,7 @@ def _open_search(
         reader=reader,
         catalog=catalog,
         forest=Forest(reader, catalog, model, use.trees),
+        solution_form=use.solutions,
         sharing=sharing,
     )
     if request.root_required or request.root_forbidden:
@@ -124,7 +124,8 @@ def _find_candidates(search: Search, implementations: Implementations) -> list[C
     if search.request.same_subtrees:
         search.forest.ensure_providers({root_id for each in solved for root_id in each.root_ids()})
     solutions = [each.solutions for each in solved]
-    return implementations.search(CandidateCombinations(search, solutions, contended, implementations.completion))
+    combinations = implementations.solutions.combinations(search, solutions, contended, implementations.completion)
+    return implementations.search(combinations)
 
 
 def _body(search: Search, candidates: Sequence[Candidate], serialise: _Serialise) -> Body:

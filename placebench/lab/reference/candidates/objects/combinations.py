@@ -3,16 +3,17 @@
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from placebench.lab.reference.candidates.combinations import Combinations, InventoryKey, MatchingRule
-from placebench.lab.reference.candidates.objects.groups import Solutions
+from placebench.lab.reference.candidates.objects.groups import Placement, Solutions
 from placebench.lab.reference.candidates.objects.model import Candidate, Resource
 from placebench.lab.reference.candidates.objects.search import Search
 from placebench.lab.reference.candidates.results import first_tree, in_order, limited, rotated, search_bound
 
 
-class CandidateCombinations(Combinations[Candidate]):
-    """The solutions of all groups by anchor, and methods that combine them."""
+class CandidateCombinations(Combinations[Any]):
+    """The solutions of all groups by anchor, which are `Candidate` objects, and methods that combine them."""
 
     def __init__(
         self, search: Search, solved: Sequence[Solutions], contended: Mapping[str, int], matching: MatchingRule
@@ -22,7 +23,7 @@ class CandidateCombinations(Combinations[Candidate]):
         self._suffixes = [group.suffix for group in search.request.groups]
         self._solved = solved
         self._inventories = search.inventories
-        self._amounts_of: dict[Candidate, list[tuple[InventoryKey, int]]] = {}
+        self._amounts_of: dict[Any, list[tuple[InventoryKey, int]]] = {}
         self._forest = search.forest
         self._candidate = search.model.candidate
         self._shared = bool(search.sharing)
@@ -36,11 +37,11 @@ class CandidateCombinations(Combinations[Candidate]):
         if self.bound is not None:
             self.anchors = rotated(self.anchors, first_tree(search.request, search.settings))
 
-    def options(self, anchor_id: int) -> list[list[Candidate]]:
+    def options(self, anchor_id: int) -> list[list[Any]]:
         """Return the solutions of each group at the anchor, in the order of the groups."""
         return [solutions[anchor_id] for solutions in self._solved]
 
-    def candidates(self, at_anchors: Iterable[Iterator[Sequence[Candidate]]], bound: int | None) -> list[Candidate]:
+    def candidates(self, at_anchors: Iterable[Iterator[Sequence[Any]]], bound: int | None) -> list[Candidate]:
         """Return candidates of combinations, in the order of the strategy, cut to the limit.
 
         Args:
@@ -50,11 +51,10 @@ class CandidateCombinations(Combinations[Candidate]):
         found = list(islice(self._distinct(in_order(at_anchors, self._limit, self._settings)), bound))
         return limited(found, self._limit, self._settings)
 
-    def _providers(self, solution: Candidate) -> tuple[int, ...]:
-        (providers,) = solution.mappings.values()
-        return providers
+    def _providers(self, solution: Any) -> tuple[int, ...]:
+        return object_providers(solution)
 
-    def _amounts(self, group: int, solution: Candidate) -> Iterable[tuple[InventoryKey, int]]:  # noqa: ARG002
+    def _amounts(self, group: int, solution: Any) -> Iterable[tuple[InventoryKey, int]]:  # noqa: ARG002
         amounts = self._amounts_of.get(solution)
         if amounts is None:
             amounts = self._amounts_of[solution] = [
@@ -71,7 +71,7 @@ class CandidateCombinations(Combinations[Candidate]):
     def _lineage(self, provider: int) -> Iterable[int]:
         return self._forest.lineage(provider)
 
-    def _distinct(self, combinations: Iterable[Sequence[Candidate]]) -> Iterator[Candidate]:
+    def _distinct(self, combinations: Iterable[Sequence[Any]]) -> Iterator[Candidate]:
         """Yield a candidate for each combination, but only one of those with equal allocations and mappings.
 
         Only combinations that consist of sharing providers can be equal, at different anchors.
@@ -87,7 +87,7 @@ class CandidateCombinations(Combinations[Candidate]):
                 seen.add(identity)
             yield candidate
 
-    def _joined(self, combination: Sequence[Candidate]) -> Candidate:
+    def _joined(self, combination: Sequence[Any]) -> Candidate:
         """Return the combination as one candidate; amounts are summed in copies of the groups' objects."""
         resources: dict[InventoryKey, Resource] = {}
         mappings: dict[str, tuple[int, ...]] = {}
@@ -102,3 +102,53 @@ class CandidateCombinations(Combinations[Candidate]):
                 else:
                     resources[key] = copy.copy(resource)
         return self._candidate(combination[0].anchor_id, list(resources.values()), mappings)
+
+
+class TupleCombinations(CandidateCombinations):
+    """The solutions of all groups by anchor, as tuples: objects are only made of the candidates in the response."""
+
+    def __init__(
+        self, search: Search, solved: Sequence[Solutions], contended: Mapping[str, int], matching: MatchingRule
+    ) -> None:
+        """contended: the ids of the classes that more than one group requests, by name."""
+        super().__init__(search, solved, contended, matching)
+        class_ids = search.catalog.class_ids
+        self._takes = [
+            [(class_ids[name], amount) for name, amount in group.resources] for group in search.request.groups
+        ]
+        self._resource = search.model.resource
+
+    def _providers(self, solution: Placement) -> tuple[int, ...]:
+        return tuple_providers(solution)
+
+    def _amounts(self, group: int, solution: Placement) -> Iterable[tuple[InventoryKey, int]]:
+        return [(key, amount) for key, amount in self._taken(group, solution) if key[1] in self._wanted]
+
+    def _taken(self, group: int, solution: Placement) -> Iterator[tuple[InventoryKey, int]]:
+        takes, providers = self._takes[group], solution[1]
+        if len(providers) == 1:
+            providers = providers * len(takes)
+        for provider_id, (class_id, amount) in zip(providers, takes, strict=True):
+            yield (provider_id, class_id), amount
+
+    def _joined(self, combination: Sequence[Placement]) -> Candidate:
+        """Return the combination as one candidate, with the amounts of all groups summed."""
+        sums: dict[InventoryKey, int] = {}
+        for group, solution in enumerate(combination):
+            for key, amount in self._taken(group, solution):
+                sums[key] = sums.get(key, 0) + amount
+        resources = [self._resource(*key, amount) for key, amount in sums.items()]
+        mappings = dict(zip(self._suffixes, map(tuple_providers, combination), strict=True))
+        return self._candidate(combination[0][0], resources, mappings)
+
+
+def object_providers(solution: Candidate) -> tuple[int, ...]:
+    """Return the providers of a solution that is an object."""
+    (providers,) = solution.mappings.values()
+    return providers
+
+
+def tuple_providers(solution: Placement) -> tuple[int, ...]:
+    """Return the providers of a solution that is a tuple, each once."""
+    providers = solution[1]
+    return providers if len(providers) == 1 else tuple(dict.fromkeys(providers))

@@ -4,13 +4,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import accumulate, islice, product
+from itertools import accumulate, chain, islice, product
 from operator import or_
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from placebench.lab.reference.candidates.combinations import FEW, StepLimit
 from placebench.lab.reference.candidates.memo import Memo
-from placebench.lab.reference.candidates.objects.model import Candidate
 from placebench.lab.reference.candidates.objects.search import NothingFitsError, Search
 from placebench.lab.reference.candidates.results import search_bound
 from placebench.lab.reference.domain.candidates_query import RequestGroup
@@ -108,7 +107,8 @@ def _any_of(
     return collection(member for key in keys for member in found[key])
 
 
-Solutions = dict[int, list[Candidate]]
+Solutions = dict[int, list[Any]]  # by anchor, in the variant's form
+Placement = tuple[int, tuple[int, ...]]  # an anchor, and the provider of each class or the one provider of all classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +127,13 @@ class Solved:
     solutions: Solutions
     demands: Sequence[ClassDemand]  # none if they are those of an equal group before
     root_of: Mapping[int, int]
+    providers: Callable[[Any], tuple[int, ...]]  # returns the providers of a solution
 
     def root_ids(self) -> list[int]:
         """Return the roots of the trees of all providers in solutions."""
-        roots = {
-            self.root_of[provider_id]: None
-            for at_anchor in self.solutions.values()
-            for solution in at_anchor
-            for providers in solution.mappings.values()
-            for provider_id in providers
-        }
-        return list(roots)
+        solutions = chain.from_iterable(self.solutions.values())
+        provider_ids = chain.from_iterable(map(self.providers, solutions))
+        return list(dict.fromkeys(map(self.root_of.__getitem__, provider_ids)))
 
 
 def solve_each(search: Search, group: RequestGroup) -> Solved:
@@ -166,10 +162,10 @@ def solve_each(search: Search, group: RequestGroup) -> Solved:
         placements = _solve_spread(search, filters, demands, most)
     else:
         placements = _solve_alone(search, filters, demands)
-    solutions = _solutions(search, group, demands, placements)
+    solutions = search.solution_form.solutions(search, group, demands, placements)
     if not solutions:
         raise NothingFitsError
-    return Solved(solutions, demands, search.root_of)
+    return Solved(solutions, demands, search.root_of, search.solution_form.providers)
 
 
 def solve_distinct(search: Search, group: RequestGroup) -> Solved:
@@ -183,10 +179,7 @@ def solve_distinct(search: Search, group: RequestGroup) -> Solved:
     return made
 
 
-_Placement = tuple[int, tuple[int, ...]]  # an anchor, and the provider of each class or the one provider of all classes
-
-
-def _solve_alone(search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[_Placement]:
+def _solve_alone(search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand]) -> Iterator[Placement]:
     """Yield each provider that can give all classes, at each of its anchors.
 
     A group without resources needs 1 round trip. As in Placement, it ignores in_tree, and has no solution without a
@@ -213,7 +206,7 @@ def _solve_alone(search: Search, filters: _GroupFilters, demands: Sequence[Class
 
 def _solve_spread(
     search: Search, filters: _GroupFilters, demands: Sequence[ClassDemand], most: int | None
-) -> Iterator[_Placement]:
+) -> Iterator[Placement]:
     """Yield providers, one per class, that serve the same anchor and together have all required traits.
 
     most: the maximum number of placements per anchor; None: all.
@@ -296,8 +289,8 @@ def _anchors(search: Search, filters: _GroupFilters, provider_id: int) -> Collec
     return [own] if search.is_allowed(own) else []
 
 
-def _solutions(
-    search: Search, group: RequestGroup, demands: Sequence[ClassDemand], placements: Iterator[_Placement]
+def solutions_as_objects(
+    search: Search, group: RequestGroup, demands: Sequence[ClassDemand], placements: Iterator[Placement]
 ) -> Solutions:
     """Return the solutions by anchor: one object per solution, with one object per resource."""
     candidate, resource = search.model.candidate, search.resource
@@ -310,4 +303,14 @@ def _solutions(
         else:
             resources = [resource(providers[0], *amount) for amount in amounts]
         solutions[anchor_id].append(candidate(anchor_id, resources, {group.suffix: providers}))
+    return solutions
+
+
+def solutions_as_tuples(
+    _search: Search, _group: RequestGroup, _demands: Sequence[ClassDemand], placements: Iterator[Placement]
+) -> Solutions:
+    """Return the placements by anchor: what each takes of its providers follows from the group."""
+    solutions: Solutions = defaultdict(list)
+    for placement in placements:
+        solutions[placement[0]].append(placement)
     return solutions

@@ -219,6 +219,21 @@ def _uuid(providers: Mapping[int, ProviderNode], provider_id: int | None) -> str
     return None if provider_id is None else providers[provider_id].uuid
 
 
+@dataclass(frozen=True, slots=True)
+class SolutionForm:
+    """The form that the solutions of one group have.
+
+    Attributes:
+        solutions: Returns the solutions by anchor; its arguments are the search, the group, its demands and placements.
+        providers: Returns the providers of a solution, each once.
+        combinations: The class that combines such solutions to candidates.
+    """
+
+    solutions: Callable[..., dict[int, list[Any]]]
+    providers: Callable[[Any], tuple[int, ...]]
+    combinations: Callable[..., Any]
+
+
 class NothingFitsError(Exception):
     """No candidate is possible, so the response is empty and later groups are not checked for errors."""
 
@@ -235,6 +250,7 @@ class Search:
     reader: Reader
     catalog: Catalog
     forest: Forest
+    solution_form: SolutionForm
     sharing: Mapping[int, list[int]]  # for each sharing provider, the roots of the trees that its aggregates reach
     allowed_roots: Collection[int] | None = None  # the roots that meet root_required; None: all
     root_of: dict[int, int] = field(default_factory=dict)  # root ids by provider id, for all providers in solutions
