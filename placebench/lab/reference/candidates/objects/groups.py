@@ -36,6 +36,11 @@ class _GroupFilters:
     excluded: Collection[int]  # the providers in a forbidden aggregate
     tree_root_id: int | None  # the root of the tree that in_tree names; None: no in_tree
 
+    @property
+    def only_require_traits(self) -> bool:
+        """Whether the group has no filters, except perhaps required traits."""
+        return self.members is None and self.tree_root_id is None and not (self.forbidden or self.excluded)
+
     def admit(self, provider_id: int) -> bool:
         """Return whether the provider by itself meets all filters except in_tree."""
         return (
@@ -272,6 +277,10 @@ def choices_with_traits(
 def _by_anchor(search: Search, filters: _GroupFilters, providers: ProvidersWithCapacity) -> dict[int, list[int]]:
     """Return the providers that the filters allow at each anchor, by anchor."""
     choices: dict[int, list[int]] = defaultdict(list)
+    if search.serves_own_trees and filters.only_require_traits:
+        for provider_id, row in providers.items():
+            choices[row[1]].append(provider_id)
+        return choices
     for provider_id in providers:
         for anchor_id in _anchors(search, filters, provider_id):
             if filters.admit_at(anchor_id, provider_id):

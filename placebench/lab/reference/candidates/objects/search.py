@@ -257,6 +257,11 @@ class Search:
     inventories: dict[InventoryKey, ProviderInventory] = field(default_factory=dict)  # at least of contended classes
     solved: dict[RequestGroup, Any] = field(default_factory=dict)  # what was found for groups, where it is kept
 
+    @property
+    def serves_own_trees(self) -> bool:
+        """Whether each provider serves its own tree and no other: none shares, and each root is allowed."""
+        return not self.sharing and self.allowed_roots is None
+
     def anchors(self, provider_id: int) -> Collection[int]:
         """Return the allowed roots of the trees that the provider can serve: its own, and others if it shares."""
         own = self.root_of[provider_id]
