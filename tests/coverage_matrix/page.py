@@ -130,8 +130,9 @@ def by_mode(found: dict[str, Any]) -> str:
     return f"""## Drivers and modes
 
 The operations of all drivers above. Those that are not exact are not measured, in whole or in part, with the notes
-above; no recording found a breach of its own account (leaves, statements and elapsed time). The times of statements are compared in all modes by `tox -e fuzz`; Python's shares
-by function are [estimates](../explanation/flame-graphs.md). What `plans` itself sends is in no figure.
+above; no recording found a breach of its own account (leaves, statements and elapsed time). The times of statements
+are compared in all modes by `tox -e fuzz`; Python's shares by function are
+[estimates](../explanation/flame-graphs.md). What `plans` itself sends is in no figure.
 
 {table(["Mode", "Operations", "Exact", "As in `full`"], rows)}
 
