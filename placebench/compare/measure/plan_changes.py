@@ -1,11 +1,10 @@
 """The statements whose plan differs between two variants, on the same copy of the data: `compare_plans`.
 
 Each variant is served once more, and PostgreSQL sends the plans of what its requests run (auto_explain, with psycopg
-and psycopg2). For other drivers and for roles without that right, EXPLAIN estimates the plan for any value. Nothing of
-this is timed.
+and psycopg2). For other drivers and databases, and for roles without that right, EXPLAIN estimates the plan
+(`estimated_plans`). Nothing of this is timed.
 """
 
-import json
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -14,10 +13,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from sqlalchemy import NullPool, create_engine
-from sqlalchemy.exc import SQLAlchemyError
-
 from placebench.compare.keep.records import ChangedPlan
+from placebench.compare.measure.estimated_plans import estimate_plans, logged_statements
 from placebench.compare.measure.prepared_variants import PreparedVariants
 from placebench.compare.measure.profiled_pass import (
     fresh_log_folder,
@@ -26,16 +23,13 @@ from placebench.compare.measure.profiled_pass import (
     why_not_profiled,
 )
 from placebench.compare.what.variants import Variant
-from placebench.profiler.model.plan import PlanNode, read_plan
-from placebench.profiler.model.sql_tokens import with_numbered_placeholders
+from placebench.profiler.model.plan import PlanNode
 from placebench.profiler.model.statement import Caller, Statement
 
 _REQUESTS = 2
 """Cycles of requests whose plans are compared."""
-_MAX_ESTIMATED = 100
-"""The most distinct statements whose plans EXPLAIN estimates."""
-_SCAN = "Seq Scan"
-_GENERIC = ("SET LOCAL plan_cache_mode = force_generic_plan", "SET LOCAL statement_timeout = '10s'")
+_WHOLE_SCANS = ("Seq Scan", "Parallel Seq Scan", "SCAN", "ALL")
+"""How PostgreSQL, SQLite and MariaDB call a scan of a whole table, or of a whole index if one is named."""
 
 
 @dataclass
@@ -61,7 +55,7 @@ def compare_plans(prepared: PreparedVariants, pairs: Sequence[tuple[str, str]]) 
     named, made = prepared.named, list[ChangedPlan]()
     planned: dict[str, _Planned] = {}
     for name in dict.fromkeys(chain.from_iterable(pairs)):
-        if prepared.databases[name].startswith("postgresql") and not why_not_profiled(named[name]):
+        if prepared.databases[name] and not why_not_profiled(named[name]):
             planned[name] = _planned(prepared, named[name])
     again: dict[str, _Planned] = {}
     for baseline, variant in pairs:
@@ -88,6 +82,7 @@ def _planned(prepared: PreparedVariants, variant: Variant) -> _Planned:
     log = prepared.folder / "log" / f"server-{variant.name}.log"
     workload = prepared.workload_of(variant.name)
     with (
+        logged_statements(url) as logged,
         prepared.client() as client,
         profiled_server(variant, variant.spec(url, hash_seed=1, log=log), folder, "plans") as (server, check),
     ):
@@ -99,31 +94,10 @@ def _planned(prepared: PreparedVariants, variant: Variant) -> _Planned:
         planned = found.setdefault(statement.fingerprint, _PlannedStatement(statement))
         if statement.plan is not None:
             planned.plans[statement.plan.shape] = statement.plan
-    _estimate(url, [each for each in found.values() if not each.plans])
+    unplanned = [each.statement for each in found.values() if not each.plans]
+    for fingerprint, plan in estimate_plans(url, unplanned, logged):
+        found[fingerprint].plans[plan.shape] = plan
     return {key: each for key, each in found.items() if each.plans}
-
-
-def _estimate(url: str, unplanned: Sequence[_PlannedStatement]) -> None:
-    """Add the plan that PostgreSQL has for any value to statements without a plan, if it can plan them."""
-    if not unplanned:
-        return
-    engine = create_engine(url, poolclass=NullPool)
-    with suppress(SQLAlchemyError), engine.connect() as connection:
-        for planned in unplanned[:_MAX_ESTIMATED]:
-            sql, values = with_numbered_placeholders(planned.statement.sql)
-            given = f"({', '.join(['NULL'] * values)})" if values else ""
-            explained = f"EXPLAIN (FORMAT JSON, COSTS OFF) EXECUTE placebench_plan{given}"
-            with suppress(SQLAlchemyError, ValueError):
-                for setting in _GENERIC:
-                    connection.exec_driver_sql(setting)
-                connection.exec_driver_sql(f"PREPARE placebench_plan AS {sql}".replace("%", "%%"))
-                document = connection.exec_driver_sql(explained).scalar_one()
-                plan = read_plan(document if isinstance(document, str) else json.dumps(document))
-                planned.plans[plan.shape] = plan
-            connection.rollback()  # which keeps what is prepared
-            with suppress(SQLAlchemyError):
-                connection.exec_driver_sql("DEALLOCATE ALL")
-            connection.rollback()
 
 
 def _changes(before: _Planned, after: _Planned) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -132,13 +106,13 @@ def _changes(before: _Planned, after: _Planned) -> Iterator[tuple[str, list[str]
     A statement that the baseline does not send is yielded only if it scans a table as a whole that the baseline does
     not scan so; the nodes before are empty then.
     """
-    scanned = {node.relation for each in before.values() for node in _nodes(each) if _SCAN in node.kind}
+    scanned = {node.relation for each in before.values() for node in _nodes(each) if _is_whole_scan(node)}
     for key, planned in after.items():
         if key in before:
             if _shapes(before[key]) != _shapes(planned):
                 yield key, *_differing(_nodes(before[key]), _nodes(planned))
             continue
-        scans = [node for node in _nodes(planned) if _SCAN in node.kind and node.relation not in scanned]
+        scans = [node for node in _nodes(planned) if _is_whole_scan(node) and node.relation not in scanned]
         if scans:
             yield key, [], list(dict.fromkeys(node.title for node in scans))
 
@@ -153,6 +127,10 @@ def _differing(before: Iterable[PlanNode], after: Iterable[PlanNode]) -> tuple[l
         if all(only):
             return only[0], only[1]
     return [sides[0][0].shape], [sides[1][0].shape]
+
+
+def _is_whole_scan(node: PlanNode) -> bool:
+    return node.kind in _WHOLE_SCANS and node.index is None
 
 
 def _nodes(planned: _PlannedStatement) -> Iterator[PlanNode]:

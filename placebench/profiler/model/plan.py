@@ -19,7 +19,7 @@ _MS = 1e-3
 class PlanNode:
     """One node of a plan with the nodes below it; measured fields are None if the plan was only estimated.
 
-    kind: PostgreSQL's name of the node type, such as "Seq Scan" or "Nested Loop Semi Join".
+    kind: the database's name of the node type, such as "Seq Scan" or "Nested Loop Semi Join".
     condition: its filters, constants as `?`.
     rows_expected, rows: rows of all loops together. PostgreSQL reports the mean per loop, rounded to 0.01 rows (to
         whole rows before version 18): rows is None if that is 0 in several loops.

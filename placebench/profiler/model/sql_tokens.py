@@ -402,17 +402,20 @@ def _shown(kind: str, text: str) -> str:
     return "?" if kind == "value" else text
 
 
-def with_numbered_placeholders(sql: str) -> tuple[str, int]:
-    """Return a PostgreSQL statement with placeholders and redacted literals as $1, $2 and so on, and their number."""
+def with_numbered_placeholders(sql: str, dialect: str = "postgresql", *, mark: str = "$") -> tuple[str, int]:
+    """Return a statement with placeholders and redacted literals as $1, $2 and so on, and their number.
+
+    mark: what stands before a number, "?" for SQLite.
+    """
     numbers: dict[str, int] = {}
     unnamed = itertools.count()
 
     def parts() -> Iterator[str]:
-        for kind, text in significant_tokens(sql, "postgresql"):
+        for kind, text in sql_tokens(sql, dialect):
             if kind == "placeholder" or text == "?":
-                name = text if text[:1] == "$" or text[:2] == "%(" else f"?{next(unnamed)}"
-                yield f"${numbers.setdefault(name, len(numbers) + 1)}"
+                name = text if text[:1] in "$:@" or text[:2] == "%(" else f"?{next(unnamed)}"
+                yield f"{mark}{numbers.setdefault(name, len(numbers) + 1)}"
             else:
                 yield text
 
-    return " ".join(parts()), len(numbers)
+    return "".join(parts()), len(numbers)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from placebench.profiler.capture.auto_explain import PlanFeed
 from placebench.profiler.capture.driver_recorder import _PING
 from placebench.profiler.model.shortened_sql import one_line, query_summary, shortened
-from placebench.profiler.model.sql_tokens import redacted, sql_tokens
+from placebench.profiler.model.sql_tokens import redacted, sql_tokens, with_numbered_placeholders
 from placebench.profiler.model.statement_facts import statement_facts
 
 DIALECTS = ("postgresql", "sqlite", "mysql", "mariadb", "oracle", "mssql", "some other", None)
@@ -347,3 +347,15 @@ def test_passwords_that_are_names_are_left_out(dialect: str | None) -> None:
 
     assert redacted(statement, dialect) == "ALTER USER shop IDENTIFIED /* ? */ BY ? REPLACE ? ACCOUNT UNLOCK"
     assert redacted("SELECT identified FROM t ORDER BY name", dialect) == "SELECT identified FROM t ORDER BY name"
+
+
+def test_numbered_placeholders_leave_the_rest_of_a_statement_as_it_is() -> None:
+    """Operators of two characters stay together, a named placeholder has one number, and a redacted literal is one."""
+    sql = "SELECT a::int FROM t WHERE b <> ? AND c >= :low AND d || e = ? AND f < :low"
+
+    assert ("SELECT a::int FROM t WHERE b <> $1 AND c >= $2 AND d || e = $3 AND f < $2", 3) == (
+        with_numbered_placeholders(sql)
+    )
+    assert ("SELECT a FROM t WHERE b >= ?1 LIMIT ?2", 2) == (
+        with_numbered_placeholders("SELECT a FROM t WHERE b >= @low LIMIT ?", "sqlite", mark="?")
+    )
