@@ -33,6 +33,8 @@ _SLICE_S = 0.2
 _open_supervisors: list["Supervisor"] = []
 ended_cpu_s: defaultdict[str, float] = defaultdict(float)
 """CPU seconds of the children that have ended, including their shepherds, by `ChildSpec.name`."""
+_closing = threading.RLock()
+"""Held while one shepherd ends, whose CPU is that by which the sum of all ended children grows meanwhile."""
 
 
 class Supervisor:
@@ -120,9 +122,10 @@ class Supervisor:
     def close(self) -> None:
         """Release the shepherd and wait until child and folder are gone; idempotent, also after Ctrl-C."""
         self._control.close()
-        before_s = _ended_children_cpu_s()
-        self._process.wait()
-        ended_cpu_s[self._name] += _ended_children_cpu_s() - before_s
+        with _closing:
+            before_s = _ended_children_cpu_s()
+            self._process.wait()
+            ended_cpu_s[self._name] += _ended_children_cpu_s() - before_s
         if not self._report.closed:
             if self._last is not None:
                 self.poll(self._last)

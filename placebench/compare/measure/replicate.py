@@ -129,6 +129,8 @@ def _run_blocks(
         used = {name: zip(served.in_s, served.after_s, strict=True) for name, served in started.items()}
         for place, block in enumerate(made[first:], first):
             made[place] = _with_cpu(block, *next(used[block.variant]), reconnecting)
+        with prepared.timer.measure("stop"), ThreadPoolExecutor(len(started)) as pool:
+            list(pool.map(lambda served: served.server.stop(), started.values()))
 
 
 def _age(prepared: PreparedVariants, client: HttpClient, served: Sequence["_RunningVariant"]) -> dict[str, int]:
