@@ -23,7 +23,7 @@ from placebench.report.effects import (
 from placebench.report.figures import Figures
 from placebench.report.model import Block, Chart, Column, Details, Pair, Paragraph, Section, Table, Text, aside, joined
 from placebench.stats import Comparison
-from placebench.stats.verdict import FASTER, POWER, SLOWER, detection_probability
+from placebench.stats.verdict import FASTER, INCONCLUSIVE, POWER, SLOWER, detection_probability
 
 _PUBLISHED = 30
 """Number of replicates of a published comparison."""
@@ -168,13 +168,19 @@ def value_column(label: Text, name: str) -> Column:
     return Column(label, lambda each: value_text(each.metric, getattr(each, name)))
 
 
+def _short_verdict(comparison: Comparison) -> str:
+    """Return the verdict as text, or 'no interval' if the replicates are too few for one."""
+    has_none = comparison.verdict == INCONCLUSIVE and comparison.ratio is not None and comparison.low is None
+    return "no interval" if has_none else verdict_text(comparison)
+
+
 def _effects_chart(figures: Figures) -> Chart:
     """Draw one row per metric if there is a single pair, else one row per pair for the primary metric."""
     several = len(figures.primaries) > 1
     rows = [
         Estimate(
             label=figures.names[comparison.pair] if several else METRIC_LABELS[comparison.metric],
-            text=f"{effect_text(comparison).partition(' [')[0]} · {verdict_text(comparison)}",
+            text=f"{effect_text(comparison).partition(' [')[0]} · {_short_verdict(comparison)}",
             value=comparison.ratio,
             low=comparison.low,
             high=comparison.high,

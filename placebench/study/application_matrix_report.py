@@ -206,7 +206,7 @@ def _headline(rows: Sequence[Mapping[str, Any]], control: Mapping[str, Any]) -> 
     if not decided:
         return f"{of}: none was shown to be faster or slower{f'; {said}' if said else ''}."
     most = max(decided, key=lambda row: max(float(row["ratio"]), 1 / float(row["ratio"])))
-    return f"{of}: {said}. Largest effect: {effect_text(most)} time per request ({point_text(most['axes'])})."
+    return f"{of}: {said}. Largest effect: {effect_text(most, 'time per request')} ({point_text(most['axes'])})."
 
 
 def _summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from placebench import units
 from placebench.compare.keep.records import Measurement
 from placebench.page.axis_charts import Line, TrafficSeries, flows, lines
 from placebench.page.svg import Role
+from placebench.report.effects import written_effect
 from placebench.report.model import Chart, Column
 from placebench.report.study_report import (
     StudyResults,
@@ -247,8 +248,7 @@ def _change(ratios: Mapping[str, float | None] | None, paired: Mapping[str, floa
     for what, ratio in ratios.items():
         low, high = paired["ratio_low"], paired["ratio_high"]
         if what == "time" and paired["ratio"] and low and high:
-            interval = f"[95 % CI {units.signed_percent(low)}, {units.signed_percent(high)}; n = {n}]"
-            changes.append(f"{units.signed_percent(paired['ratio'])} time {interval}")
+            changes.append(written_effect(paired["ratio"], low, high, of=what, confidence=0.95, n=n, is_time=False))
         elif ratio is None:
             changes.append(f"{what} {units.NOT_MEASURED}")
         else:

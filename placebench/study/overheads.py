@@ -10,6 +10,7 @@ from typing import Any
 
 from placebench import units
 from placebench.compare.keep.records import Measurement
+from placebench.report.effects import written_effect
 from placebench.report.model import Column
 from placebench.report.study_report import failed, interval_figures, measured, valid_points
 from placebench.results import Run
@@ -115,14 +116,13 @@ def point_text(point: Mapping[str, Any]) -> str:
     return ", ".join(f"{axis} {value}" for axis, value in point.items())
 
 
-def effect_text(row: Mapping[str, Any]) -> str:
-    """Return the ratio of a row as text: '−77 % [95 % CI −77.3 %, −76.4 %; n = 30]'."""
+def effect_text(row: Mapping[str, Any], of: str = "") -> str:
+    """Return the ratio of a row as text: '−77.0 % time [95 % CI −77.3, −76.4; n = 30]', with *of* time."""
     if row["ratio_low"] is None:
-        return (
-            f"{units.signed_percent(row['ratio'])} [n = {row['n']}, {row['replicates_needed']} needed for an interval]"
-        )
-    effect, low, high = (units.signed_percent(row[name]) for name in ("ratio", "ratio_low", "ratio_high"))
-    return f"{effect} [95 % CI {low}, {high}; n = {row['n']}]"
+        needed = f"[n = {row['n']}, {row['replicates_needed']} needed for an interval]"
+        return " ".join(filter(None, (units.signed_percent(row["ratio"]), of, needed)))
+    ends = row["ratio_low"], row["ratio_high"]
+    return written_effect(row["ratio"], *ends, of=of, confidence=0.95, n=row["n"], is_time=False)
 
 
 def undecided(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:

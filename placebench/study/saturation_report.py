@@ -234,7 +234,7 @@ def _headline(rows: Sequence[Mapping[str, Any]], control: Mapping[str, Any], obj
     before = f", {_amount(base, objective)} before" if base else ""
     verdict = most["verdict"] or "no verdict"
     against = f"{point_text(most['axes'])} against {point_text(control)}"
-    return f"{against}: {effect_text(most)} {what} ({verdict}), {_amount(most, objective)}{before}."
+    return f"{against}: {effect_text(most, what)} ({verdict}), {_amount(most, objective)}{before}."
 
 
 def _amount(row: Mapping[str, Any], objective: Objective | None) -> str:

@@ -52,7 +52,7 @@ def test_two_commands_are_compared_in_pairs(tmp_path: Path) -> None:
     row = rows(run(tmp_path, 6))["pipeline", "20+80"]
 
     assert [pytest.approx(2 / 11)] * 3 == [row["ratio"], row["ratio_low"], row["ratio_high"]]
-    assert "−82 % time [95 % CI −82 %, −82 %; n = 6]" in row["change"]
+    assert "−82 % time [95 % CI −82, −82; n = 6]" in row["change"]
     assert 100.0 == row["round_trip_ms"]
 
 
@@ -69,7 +69,7 @@ def test_the_headline_is_that_of_the_longest_link(tmp_path: Path) -> None:
 
     assert (
         "At a round-trip time of 100 ms to 127.0.0.1:5432, insert takes 11.3 s in 100 round trips and pipeline 2.05 s "
-        "in 10: −82 % time [95 % CI −82 %, −82 %; n = 6]." in text
+        "in 10: −82 % time [95 % CI −82, −82; n = 6]." in text
     )
     assert "20 + 80 ms" in text
 
