@@ -119,7 +119,8 @@ def _tree(*sessions: "FlameSession") -> _Box:
                 box = box.calls.setdefault(_name(frame), _Box(frame, [0.0] * len(sessions)))
                 box.seconds[number] += seconds
                 box.estimated_s += estimated_s
-    return root
+    first = next(iter(root.calls.values()), root)
+    return first if first.seconds == root.seconds else root
 
 
 def _folded(stack: list[str], *, every_package: bool = False) -> list[str]:

@@ -49,6 +49,13 @@ def test_a_narrow_box_has_its_name_in_the_tooltip_alone() -> None:
     assert ["wide", "fits", "not"] == [(each.text or "").split(" ")[0] for each in svg.iter("title")][-3:]
 
 
+def test_a_frame_that_has_all_of_the_time_is_the_root() -> None:
+    """No box that says the same stands above it."""
+    made = session_of([(["request\x00x.py\x001", "view\x00x.py\x002"], 1.0), (["request\x00x.py\x001"], 1.0)])
+
+    assert ["request", "view"] == [each.text for each in ElementTree.fromstring(flame_svg(made)).iter("text")]
+
+
 def test_nothing_watched_is_an_empty_picture() -> None:
     """No division by zero."""
     assert boxes({}, {}) == {}
@@ -78,7 +85,7 @@ def test_what_is_still_too_deep_loses_its_middle() -> None:
 
     texts = [each.text for each in ElementTree.fromstring(flame_svg(made)).iter("text")]
 
-    assert (texts[1], texts[31], texts[-2:]) == ("walk0", "… 41 frames", ["walk99", "select ?"])
+    assert (texts[0], texts[30], texts[-2:]) == ("walk0", "… 41 frames", ["walk99", "select ?"])
 
 
 def test_a_page_does_not_say_where_packages_are_installed() -> None:
@@ -92,7 +99,7 @@ def test_a_page_does_not_say_where_packages_are_installed() -> None:
     made = session_of([(stack, 1.0)])
     tooltips = [each.text or "" for each in ElementTree.fromstring(flame_svg(made)).iter("title")]
 
-    assert [text.rpartition(" · ")[2] for text in tooltips[2:]] == [
+    assert [text.rpartition(" · ")[2] for text in tooltips[1:]] == [
         "shop/web.py",
         "/home/me/app.py",
         "json/__init__.py",
