@@ -14,10 +14,11 @@ from placebench.compare.keep.run_folder import claim_folder
 from placebench.compare.what.variants import Variant
 from placebench.errors import PlacebenchError, VariantError
 from placebench.lab.inventory.seeding import find_topology
-from placebench.lab.studies.published import PublishedStudy, _times, find_services, services
+from placebench.lab.studies.published import PublishedStudy, find_services, services
 from placebench.lab.studies.study import StudyRun
 from placebench.report import write_report
 from placebench.runtime.postgres import Server
+from placebench.study.overheads import paired_ratio
 
 TOPOLOGY = find_topology("nested-perfload", trees=1, seed=1)
 
@@ -76,8 +77,12 @@ def test_throughputs_are_compared_within_repeats() -> None:
     before = {repeat: 10.0 ** (repeat % 2) for repeat in range(6)}
     after = {repeat: 2 * rate for repeat, rate in before.items()}
 
-    assert _times(before, after) == pytest.approx({"times_naive": 2, "times_naive_low": 2, "times_naive_high": 2})
-    assert _times(before, {repeat: after[repeat] for repeat in range(5)})["times_naive_low"] is None
+    assert paired_ratio("times_naive", after, before) == pytest.approx(
+        {"times_naive": 2, "times_naive_low": 2, "times_naive_high": 2}
+    )
+    assert (
+        paired_ratio("times_naive", {repeat: after[repeat] for repeat in range(5)}, before)["times_naive_low"] is None
+    )
 
 
 def test_programs_that_are_not_there(tmp_path: Path) -> None:

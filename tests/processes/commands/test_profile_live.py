@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -57,12 +57,20 @@ def running(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
         try:
             yield process
         finally:
+            interrupt(process)
+
+
+def interrupt(process: subprocess.Popen[str]) -> None:
+    """End the program by Ctrl-C; once more if it goes on, because wsgiref takes one within a request for an error."""
+    try:
+        for timeout_s in (10, 30):
             process.send_signal(signal.SIGINT)
-            try:
-                process.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=timeout_s)
+                return
+        raise AssertionError("the program goes on after two interrupts")
+    finally:
+        process.kill()
 
 
 def get(port: int, path: str) -> str:
