@@ -18,6 +18,7 @@ from placebench.errors import CommandNotExecutableError
 
 _GUARD = Path(__file__).with_name("guard.py")
 _SENT_BY_KERNEL = 0x80
+_CHECKED_EVERY_S = 0.5
 _FORWARDED = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGTTIN", "SIGTTOU")
@@ -113,10 +114,14 @@ class _Guard:
 
 def _wait(pid: int, waited: set[signal.Signals]) -> int:
     """Wait for the end of a child; pass signals on that the terminal has not sent to it as well."""
+    number: int
     while True:
-        if hasattr(signal, "sigwaitinfo"):
-            information = signal.sigwaitinfo(waited)
-            number, reached_it = information.si_signo, information.si_code == _SENT_BY_KERNEL
+        if hasattr(signal, "sigtimedwait"):
+            information = signal.sigtimedwait(waited, _CHECKED_EVERY_S)
+            if information is None:  # the kernel may give SIGCHLD to another thread, where it is ignored
+                number, reached_it = signal.SIGCHLD, False
+            else:
+                number, reached_it = information.si_signo, information.si_code == _SENT_BY_KERNEL
         else:  # macOS does not say who has sent it
             number = signal.sigwait(waited)
             reached_it = number in _BY_TERMINAL and os.isatty(0)

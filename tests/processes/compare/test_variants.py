@@ -1,5 +1,6 @@
 """What a command line may compare."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -113,9 +114,10 @@ def test_what_cannot_be_compared(names: list[str], error: type[Exception], messa
     ],
 )
 def test_a_revision_of_an_application_that_nobody_described(
-    files: dict[str, str], application: str, tmp_path: Path
+    files: dict[str, str], application: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line has the table to add, with the application that the folder seems to have."""
+    monkeypatch.setattr(os, "environ", dict(os.environ))  # that of a Django project is set
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
