@@ -164,7 +164,7 @@ class Forest:
         rows = read_tree_inventories(self._reader, root_ids)
         for provider_id, _, class_id, total, reserved, allocation_ratio, _, used in rows:
             resources[provider_id][names[class_id]] = {
-                "capacity": int((total - reserved) * allocation_ratio),
+                "capacity": capacity(total, reserved, allocation_ratio),
                 "used": used,
             }
         traits, providers, documents = self.read_traits(root_ids), self.providers, {}
@@ -176,9 +176,7 @@ class Forest:
                     {
                         "resources": resources.get(provider.id, {}),
                         "traits": traits.get(provider.id, []),
-                        "parent_provider_uuid": None
-                        if (above := provider.parent_id) is None
-                        else providers[above].uuid,
+                        "parent_provider_uuid": _uuid(providers, provider.parent_id),
                         "root_provider_uuid": root_uuid,
                     },
                 )
