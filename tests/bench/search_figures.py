@@ -28,10 +28,8 @@ def _slowest(cases: Sequence[dict[str, Any]], bound_s: float) -> str:
     late, missing = sum(each > bound_s for each in medians), sum(each["timed_out"] for each in cases)
     if not cases:
         return "–"
-    cells = [units.duration(max(medians)) if medians else "no response", f"{len(cases)} requests"]
-    cells += [f"{late} over {units.duration(bound_s)}"] if late else []
-    cells += [f"{missing} without a response"] if missing else []
-    return f"{cells[0]} ({', '.join(cells[1:])})"
+    slowest = units.duration(max(medians)) if medians else "–"
+    return f"{slowest} ({late} of {len(cases)}{f'; {missing} without a response' if missing else ''})"
 
 
 @figure
@@ -43,7 +41,9 @@ def matching_times() -> str:
         (_LABELS.get(name, f"`{name}`"), *(_slowest(_cases(name, limit), bound) for limit, bound in _BOUNDS_S.items()))
         for name in sorted(programs, key=[*_LABELS, "tuned", "dedup", "cached"].index)
     ]
-    return table("| Program | `limit=10` | `limit=1000` | No limit, up to 10,000 candidates |", rows)
+    head = ("`limit=10`", "`limit=1000`", "No limit, up to 10,000 candidates")
+    bounds = (f"{name} (over {units.duration(bound)})" for name, bound in zip(head, _BOUNDS_S.values(), strict=True))
+    return table(f"| Program | {' | '.join(bounds)} |", rows)
 
 
 @figure
