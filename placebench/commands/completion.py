@@ -11,6 +11,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 
+_ZSH = [
+    # A user without a .zshrc has no completion system yet.
+    "(( $+functions[compdef] )) || { autoload -U compinit && compinit; }",
+    "autoload -U +X bashcompinit && bashcompinit",
+]
+
+
 class _Level(NamedTuple):
     """The words that may follow a command or a group."""
 
@@ -55,7 +62,7 @@ def _bash(levels: list[_Level], *, zsh: bool) -> str:
         cases.append(f'        "{each.words}|"*) candidates="{" ".join(each.candidates)}" ;;')
     known = "|".join(f'"{each.words}"' for each in levels)
     lines = [
-        *(["autoload -U +X bashcompinit && bashcompinit"] if zsh else []),
+        *(_ZSH if zsh else []),
         "_placebench() {",
         '    local command=placebench word candidates="" current="${COMP_WORDS[COMP_CWORD]}"',
         '    for word in "${COMP_WORDS[@]:1:$((COMP_CWORD - 1))}"; do',
@@ -72,15 +79,23 @@ def _bash(levels: list[_Level], *, zsh: bool) -> str:
 
 
 def _fish(levels: list[_Level]) -> str:
-    """Return the script for fish: one line per candidate, with the commands after which it is valid."""
-    lines = []
+    """Return the script for fish: a function that finds the longest command, and one line per candidate after it."""
+    known = " ".join(f'"{each.words}"' for each in levels)
+    lines = [
+        "function __placebench_at",
+        "    set -l command placebench",
+        "    for word in (commandline -opc)[2..-1]",
+        f'        if contains -- "$command $word" {known}',
+        '            set command "$command $word"',
+        "        end",
+        "    end",
+        '    test "$command" = "$argv[1]"',
+        "end",
+    ]
     for each in levels:
-        _, *subcommands = each.words.split()
-        deeper = [other.words.split()[-1] for other in levels if other.words.rpartition(" ")[0] == each.words]
-        conditions = [f"__fish_seen_subcommand_from {name}" for name in subcommands]
-        if deeper:
-            conditions.append(f"not __fish_seen_subcommand_from {' '.join(deeper)}")
-        start = f"complete -c placebench -n '{'; and '.join(conditions)}'" if conditions else "complete -c placebench"
+        start = f"complete -c placebench -n '__placebench_at \"{each.words}\"'"
+        if any(other.words.rpartition(" ")[0] == each.words for other in levels):
+            lines.append(f"{start} -f")
         for name in each.candidates:
             if name.startswith("--"):
                 values = f" -x -a '{' '.join(each.choices[name])}'" if name in each.choices else ""

@@ -1,5 +1,6 @@
 """Shell completion: the scripts are run by the shells themselves, where those are installed."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -48,7 +49,7 @@ def test_bash_completes(line: str, expected: set[str], tmp_path: Path, capsys: p
 @pytest.mark.skipif(shutil.which("fish") is None, reason="no fish here")
 @pytest.mark.parametrize(("line", "expected"), CASES)
 def test_fish_completes(line: str, expected: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same."""
+    """Subcommands, options and the choices of an option."""
     path = script("fish", tmp_path, capsys)
     command = ["fish", "-c", f"source {path}; complete -C '{line}'"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
@@ -56,11 +57,28 @@ def test_fish_completes(line: str, expected: set[str], tmp_path: Path, capsys: p
     assert expected <= {each.partition("\t")[0] for each in done.stdout.splitlines()}
 
 
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish here")
+def test_fish_takes_commands_of_one_name_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`lab study network` has other options than `study network`; where a subcommand is expected, no file is."""
+    path = script("fish", tmp_path, capsys)
+
+    def completed(line: str) -> set[str]:
+        command = ["fish", "-c", f"source {path}; complete -C '{line}'"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+        return {each.partition("\t")[0] for each in done.stdout.splitlines()}
+
+    assert completed("placebench lab study network --ax") == set()
+    assert completed("placebench study network --ax") == {"--axis"}
+    assert completed("placebench ci ") == {"init", "report"}
+
+
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh here")
 def test_zsh_takes_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the completion system of bash, which zsh brings."""
+    """Whether the user has started zsh's completion system or not."""
     path = script("zsh", tmp_path, capsys)
-    command = f"autoload -U compinit && compinit -u -D && source {path} && print ${{_comps[placebench]}}"
-    done = subprocess.run(["zsh", "-f", "-c", command], capture_output=True, text=True, check=True)
+    for started in ("autoload -U compinit && compinit -u -D && ", ""):
+        command = f"{started}source {path} && print ${{_comps[placebench]}}"
+        environment = {**os.environ, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path)}
+        done = subprocess.run(["zsh", "-f", "-c", command], capture_output=True, text=True, check=True, env=environment)
 
-    assert "_placebench" in done.stdout
+        assert "_placebench" in done.stdout
