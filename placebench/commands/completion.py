@@ -10,7 +10,6 @@ import argparse
 from collections.abc import Iterator
 from typing import NamedTuple
 
-
 _ZSH = [
     # A user without a .zshrc has no completion system yet.
     "(( $+functions[compdef] )) || { autoload -U compinit && compinit; }",
