@@ -37,7 +37,7 @@ class SteppingClock:
         return self.now_ns
 
 
-@pytest.mark.parametrize("amount_ns", [0, 1, 500, 60_000, 12_345_678])
+@pytest.mark.parametrize("amount_ns", [0, 1, 500, 60_000, 1_234_567])
 @pytest.mark.parametrize("step_ns", [1, 250, 10_000])
 def test_the_burnt_cpu_is_the_amount_whatever_the_clock(amount_ns: int, step_ns: int) -> None:
     """Three parts together burn the amount, and at most one step of the clock more: no part adds its own error."""

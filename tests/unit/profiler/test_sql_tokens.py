@@ -92,8 +92,8 @@ def test_time_grows_with_the_text(dialect: str | None) -> None:
 
 @pytest.mark.parametrize(("name", "dialect"), list(zip(SHAPES, DIALECTS * 5, strict=False)))
 def test_a_long_text_takes_its_share_of_time(name: str, dialect: str | None) -> None:
-    """Each shape at 200,000 characters, with one of the dialects."""
-    assert _grows_linearly(SHAPES[name], dialect, 25_000, 200_000)
+    """Each shape at 104,000 characters, with one of the dialects."""
+    assert _grows_linearly(SHAPES[name], dialect, 13_000, 104_000)
 
 
 @pytest.fixture
@@ -119,18 +119,18 @@ def test_a_literal_of_a_megabyte_needs_a_few_copies_of_itself(literal: str) -> N
 
 @pytest.mark.usefixtures("allocations")
 def test_long_texts_are_not_kept() -> None:
-    """Of 60 different texts of 330 kB no more is remembered than what was found out."""
+    """Of 20 different texts of 330 kB no more is remembered than what was found out."""
     literals = ", ".join(f"'{number:033}'" for number in range(9_000))
     statement_facts("select 1")
     before = tracemalloc.get_traced_memory()[0]
 
-    for number in range(60):
+    for number in range(20):
         sql = f"select * from t where a = {number} and id in ({literals})"
         statement_facts(sql, "sqlite")
         redacted(sql[:4000], "sqlite")
 
     del sql
-    assert tracemalloc.get_traced_memory()[0] - before < 5_000_000
+    assert tracemalloc.get_traced_memory()[0] - before < 2_000_000
 
 
 def test_a_plan_is_found_in_linear_time() -> None:

@@ -51,14 +51,26 @@ def uuid(number: int) -> str:
     return f"00000000-0000-4000-8000-{number:012d}"
 
 
-@pytest.fixture
-def service() -> Iterator[Service]:
-    """Nothing but three standard classes and one standard trait."""
-    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+@pytest.fixture(scope="session")
+def _database() -> bytes:
+    """A SQLite database with all tables and nothing but three standard classes and one standard trait."""
+    engine = create_engine("sqlite://", poolclass=StaticPool)
     tables.metadata.create_all(engine)
     with engine.begin() as connection:
         names = ("VCPU", "MEMORY_MB", "DISK_GB")
         connection.execute(insert(tables.resource_classes), [{"id": at, "name": name} for at, name in enumerate(names)])
         connection.execute(insert(tables.traits).values(name="HW_CPU_X86_AVX"))
+    with engine.connect() as connection:
+        serialized: bytes = connection.connection.driver_connection.serialize()
+    engine.dispose()
+    return serialized
+
+
+@pytest.fixture
+def service(_database: bytes) -> Iterator[Service]:
+    """The service over a database of its own."""
+    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+    with engine.connect() as connection:
+        connection.connection.driver_connection.deserialize(_database)
     yield Service(Client(make_app(engine, "tuned")), engine)
     engine.dispose()
