@@ -172,19 +172,20 @@ def test_a_sample_each_tenth_gap_finds_the_shares_of_all_gaps(*, holds: bool) ->
     statement, whole = leaf("select 1", "sql"), StackInterval(0.0, 1.0, ["python"], leaves=0)
     chance = random.Random(1)
     shares: dict[str, list[float]] = {render: [], decode: []}
+    edges, ran = [], []
+    for number in range(1000):
+        at = number / 1000
+        for start_s, frames in ((0.0, [view]), (0.0007, [view, load]), (0.00095, [view, load])):
+            stack = ["python", *frames, statement]
+            edges.append(StackInterval(at + start_s, at + start_s + 0.00005, stack, owner=(number, start_s)))
+        ran += [(at + 0.00065, [view, render]), (at + 0.0007, [view]), (at + 0.00095, [view, load, decode])]
+        ran.append((at + 0.001, []))
+    statements = list(innermost(edges))
     for _ in range(40):
-        edges, ran = [], []
-        for number in range(1000):
-            at = number / 1000
-            for start_s, frames in ((0.0, [view]), (0.0007, [view, load]), (0.00095, [view, load])):
-                stack = ["python", *frames, statement]
-                edges.append(StackInterval(at + start_s, at + start_s + 0.00005, stack, owner=(number, start_s)))
-            ran += [(at + 0.00065, [view, render]), (at + 0.0007, [view]), (at + 0.00095, [view, load, decode])]
-            ran.append((at + 0.001, []))
         first = chance.uniform(0, 0.01)
         taken = [first + 0.01 * number + chance.uniform(0, 0.001) for number in range(99)]
         samples = [(at, ["python", *ran[bisect_left(ran, at, key=itemgetter(0))][1]]) for at in taken]
-        records = timeline(samples, innermost(edges), whole, holds=holds)
+        records = timeline(samples, statements, whole, holds=holds)
         for frame, found in shares.items():
             found.append(sum(seconds for stack, seconds in records if frame in stack))
 
