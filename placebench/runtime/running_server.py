@@ -65,6 +65,8 @@ class ServerSpec:
     start_timeout_s: float = 60.0
     grace_s: float = 30.0
     """Seconds that requests in flight may take when the server is stopped."""
+    client_timeout_s: int = 10
+    """Seconds that a thread of uWSGI waits for the next bytes of a request, or for a client to read more."""
 
     def variables(self) -> dict[str, str]:
         """Return the environment of the service: ours without uWSGI's options, and the settings of this spec."""

@@ -22,7 +22,6 @@ from placebench.runtime.running_server import POLL_S, RunningServer, ServerSpec
 # a query of more than some 32 KB arrives without QUERY_STRING.
 _BUFFER_BYTES = 65_535
 _UWSGI_BACKLOG = 1024
-_SOCKET_TIMEOUT_S = 10
 _MASTER_STOPS = "graceful shutdown triggered"
 _SYSTEM_BACKLOG = Path("/proc/sys/net/core/somaxconn")
 
@@ -90,9 +89,9 @@ class UwsgiServer(RunningServer):
             # SIGTERM would reload; --die-on-term would drop the requests in flight.
             *("--hook-master-start", "unix_signal:15 gracefully_kill_them_all"),
             *("--worker-reload-mercy", str(max(1, round(spec.grace_s)))),
-            # Time that a thread waits for the next bytes of a request, and for a client to read more of a response. The
-            # default of 4 s cuts off a busy client that reads megabytes; more lets half-sent requests hold the threads.
-            *("--socket-timeout", str(_SOCKET_TIMEOUT_S)),
+            # uWSGI has one timeout for reading requests and for writing responses. Few seconds cut off a busy client
+            # that reads megabytes; many let half-sent requests hold the threads.
+            *("--socket-timeout", str(spec.client_timeout_s)),
             *("--buffer-size", str(_BUFFER_BYTES)),
             *("--listen", str(backlog)),
             "--disable-logging",

@@ -8,6 +8,7 @@ is printed with who is right by the specification, and ends the run with exit co
 """
 
 import argparse
+import os
 import random
 import sys
 import time
@@ -74,7 +75,9 @@ def main() -> int:
 def parsed() -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--placement-python", required=True, metavar="PATH", help="a Python with Placement 16.0.0")
+    parser.add_argument(
+        "--placement-python", required=True, type=os.path.abspath, metavar="PATH", help="a Python with Placement 16.0.0"
+    )
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000), help="default: any")
     parser.add_argument("--seconds", type=float, default=570, help="no round begins after these (default: 570)")
     parser.add_argument("--queries", type=int, default=6000, help="no round begins after these (default: 6000)")

@@ -5,7 +5,7 @@ known by its place in the cloud, and an aggregate by its number.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from hypothesis import strategies as st
@@ -119,7 +119,7 @@ _usual = st.builds(Inventory, _totals, max_unit=st.sampled_from([100] * 5 + [2])
 _odd = st.builds(
     Inventory,
     _totals,
-    reserved=st.sampled_from([0, 0, 1, 4]),
+    reserved=st.sampled_from([0, 0, 1, 4, 8]),
     min_unit=st.sampled_from([1, 1, 2]),
     max_unit=st.sampled_from([100, 1, 2, 3]),
     step_size=st.sampled_from([1, 1, 2]),
@@ -175,6 +175,10 @@ def clouds(draw: st.DrawFn) -> Cloud:
         shares=st.sampled_from([False, False, False, True]) if grouped and shared else st.just(False),
     )
     found = draw(st.lists(drafts, min_size=1, max_size=8) | st.lists(drafts, min_size=6, max_size=12))
+    if draw(st.sampled_from([False] * 6 + [True])):
+        # Equal devices below the last provider, or several equal sharing providers.
+        alike = draw(drafts)
+        found += [replace(alike, above=0 if alike.shares else number + 1) for number in range(draw(st.integers(2, 5)))]
     return Cloud(tuple(draft.at(place) for place, draft in enumerate(found)))
 
 

@@ -4,6 +4,7 @@ The structure is what `specification.py` reads, so that the specification does n
 query may be spoilt by a parameter that is wrong in its form; then only the two programs are compared.
 """
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 UNKNOWN_TRAIT: Final = "CUSTOM_NOBODY_KNOWS"
 UNKNOWN_CLASS: Final = "CUSTOM_NOTHING"
+NEWEST_MINOR: Final = 39
+OLDEST_MINOR: Final = 10  # with which GET /allocation_candidates came
 UNKNOWN: Final = 99  # as a provider's place or an aggregate's number: none of the cloud
 
 
@@ -50,7 +53,13 @@ def _any_of(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked; spoilt: a parameter that is wrong in its form, or twice there."""
+    """What is asked.
+
+    Attributes:
+        spoilt: A parameter that is wrong in its form, or twice there.
+        order: The seed of the order of the parameters; None: group by group.
+        minor: The minor microversion. Before 1.34 a response has no mappings, so the specification is silent there.
+    """
 
     groups: tuple[Group, ...]
     policy: str | None = None
@@ -59,6 +68,14 @@ class Query:
     root_forbidden: frozenset[str] = frozenset()
     same_subtrees: tuple[frozenset[str], ...] = ()
     spoilt: str | None = None
+    order: int | None = None
+    minor: int = NEWEST_MINOR
+
+    @property
+    def groups_in_order(self) -> tuple[Group, ...]:
+        """The groups in the order in which their first parameters stand."""
+        first = dict.fromkeys(group for group, _, _ in self._ordered() if group is not None)
+        return tuple(first)
 
     @property
     def all_groups(self) -> tuple[Group, ...]:
@@ -70,12 +87,18 @@ class Query:
     @property
     def text(self) -> str:
         """The query string."""
-        spelt = [f"{key}={value}" for key, value in self._parameters()]
+        spelt = [f"{key}={value}" for _, key, value in self._ordered()]
         return "&".join([*spelt, *([] if self.spoilt is None else [self.spoilt])])
 
-    def _parameters(self) -> Iterator[tuple[str, str]]:
-        for group in self.groups:
-            yield from group.parameters()
+    def _ordered(self) -> list[tuple[Group | None, str, str]]:
+        """The parameters, each with its group, in their order."""
+        found = [(group, key, value) for group in self.groups for key, value in group.parameters()]
+        found += [(None, key, value) for key, value in self._parameters_of_all()]
+        if self.order is not None:
+            random.Random(self.order).shuffle(found)
+        return found
+
+    def _parameters_of_all(self) -> Iterator[tuple[str, str]]:
         if self.policy is not None:
             yield "group_policy", self.policy
         roots = [*sorted(self.root_required), *(f"!{name}" for name in sorted(self.root_forbidden))]
@@ -128,11 +151,17 @@ SPOILT: Final = (
     "&&",
 )
 
+_LONG: Final = f"_{'x' * 63}"  # the longest suffix
 _shapes = st.sampled_from(
-    [("",), ("1",), ("", "1"), ("1", "2"), ("_A",), ("",), ("", "1", "2"), ("2", "", "1"), ("1", "2", "3")]
+    [
+        *(("",), ("1",), ("", "1"), ("1", "2"), ("_A",), ("",), ("", "1", "2"), ("2", "", "1"), ("1", "2", "3")),
+        *(("_a", "", "-", "_A-0"), ("1", "01", "001", "_1"), ("1", "2", "3", "4", "5")),
+        *((_LONG, f"{_LONG[1:]}-"), (_LONG, "")),
+    ]
 )
 _policies = st.sampled_from(["none", "isolate"])
 _rarely = st.sampled_from([False] * 19 + [True])
+_often = st.booleans()
 _seldom = st.sampled_from([False] * 44 + [True])
 _any_traits = st.frozensets(st.sampled_from(TRAITS), min_size=1, max_size=2)
 _any_aggregates = st.frozensets(st.sampled_from([*AGGREGATES, UNKNOWN]), min_size=1, max_size=2)
@@ -162,7 +191,8 @@ def _groups(draw: st.DrawFn, cloud: Cloud, home: int, suffix: str, *, idle: bool
         required = tuple(draw(st.lists(_any_traits, min_size=1, max_size=2)))
     if draw(_seldom) and draw(_rarely):
         required = (*required, frozenset({UNKNOWN_TRAIT}))
-    aggregated, named = draw(_rarely), draw(_rarely if idle else _seldom)
+    restricted = draw(_seldom)  # by its tree and by aggregates at once
+    aggregated, named = restricted or draw(_rarely), restricted or draw(_rarely if idle else _seldom)
     return Group(
         suffix,
         resources=() if idle else _some_resources(draw, draw(st.sampled_from(_tree(cloud, home)))),
@@ -171,7 +201,7 @@ def _groups(draw: st.DrawFn, cloud: Cloud, home: int, suffix: str, *, idle: bool
         if draw(_rarely)
         else frozenset(),
         member_of=tuple(draw(st.lists(_any_aggregates, min_size=1, max_size=2))) if aggregated else (),
-        not_member_of=draw(_any_aggregates) if draw(_seldom) else frozenset(),
+        not_member_of=draw(_any_aggregates) if restricted or draw(_seldom) else frozenset(),
         in_tree=draw(st.sampled_from([*range(len(cloud.providers)), UNKNOWN])) if named else None,
     )
 
@@ -205,12 +235,16 @@ def queries(draw: st.DrawFn, cloud: Cloud) -> Query:
     groups = tuple(group for group in drawn if any(group.parameters()))
     named = [group.suffix for group in groups if group.suffix]
     subtree = named and (idle or draw(st.sampled_from([False, False, True])))
+    several = st.lists(st.frozensets(st.sampled_from(named), min_size=1), max_size=2) if subtree else st.just([])
+    minor = draw(st.integers(OLDEST_MINOR, NEWEST_MINOR)) if draw(_rarely) else NEWEST_MINOR
     return Query(
         groups,
         policy=draw(_policies) if len(named) > 1 or draw(_rarely) else None,
-        limit=draw(st.integers(1, 4)) if draw(_rarely) else None,
-        root_required=draw(_any_traits) if draw(_seldom) else frozenset(),
+        limit=draw(st.integers(1, 4)) if draw(_rarely) and minor == NEWEST_MINOR else None,
+        root_required=draw(_any_traits) if draw(_rarely) else frozenset(),
         root_forbidden=frozenset({draw(st.sampled_from(TRAITS))}) if draw(_seldom) else frozenset(),
-        same_subtrees=(frozenset(named),) if subtree else (),
+        same_subtrees=(*([frozenset(named)] if subtree else []), *draw(several)),
         spoilt=draw(st.sampled_from(SPOILT)) if draw(_seldom) else None,
+        order=draw(st.integers(0, 1000)) if draw(_often) else None,
+        minor=minor,
     )

@@ -10,9 +10,9 @@ from typing import Final
 
 from cloud import Cloud, load
 from divergences import suspects
-from programs import Answer, Ours, Program, Request
-from queries import Group, Query
-from sameness import content, legal, same, specified
+from programs import HEADERS, Answer, Ours, Program, Request
+from queries import NEWEST_MINOR, Group, Query
+from sameness import legal, same, specified
 from specification import expected
 from sqlalchemy import Engine
 from tally import Tally
@@ -73,13 +73,14 @@ class Reading:
             self.tally.disagree("\n".join(lines))
 
     def _both(self, query: Query, variant: str) -> tuple[Answer, Answer]:
-        request = Request("GET", PATH, query.text)
+        headers = {**HEADERS, "OpenStack-API-Version": f"placement 1.{query.minor}"}
+        request = Request("GET", PATH, query.text, headers=headers)
         return self.placement.ask(request), self.ours[variant].ask(request)
 
     @staticmethod
     def _specification(cloud: Cloud, query: Query, ours: Answer) -> bool | None:
         """Whether the specification says what ours says; None where it is silent."""
-        if query.spoilt is not None:
+        if query.spoilt is not None or query.minor < NEWEST_MINOR:
             return None
         with suppress(OverflowError):
             return specified(ours, cloud, expected(cloud, query))
@@ -98,7 +99,7 @@ class Reading:
                 f"a disagreement, {self.name}, variant {variant}",
                 "the cloud:",
                 str(cloud),
-                f"the query:  GET {PATH}?{query.text}",
+                f"the query:  GET {PATH}?{query.text}  (1.{query.minor})",
                 f"Placement:  {theirs}",
                 f"ours:       {ours}",
                 f"who is right: {right[verdict]}",
@@ -107,4 +108,4 @@ class Reading:
 
 
 def _has_candidates(answer: Answer) -> bool:
-    return answer.error is None and content(answer.document).count > 0
+    return answer.error is None and bool(answer.document["allocation_requests"])

@@ -62,7 +62,7 @@ def _candidates(cloud: Cloud, query: Query) -> Iterator[Candidate]:
     roots = {each for each in range(len(cloud.providers)) if _allowed_root(cloud, query, each)}
     if not roots:
         raise NothingError
-    solved = [_solutions(cloud, group, roots) for group in query.groups]
+    solved = [_solutions(cloud, group, roots) for group in query.groups_in_order]
     if sum(prod(len(each.get(anchor, ())) for each in solved) for anchor in roots) > TOO_MANY:
         raise OverflowError
     for anchor in roots:

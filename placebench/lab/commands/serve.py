@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _CHECK_EVERY_S = 0.5
 _HEALTH_TIMEOUT_S = 4
+_CLIENT_TIMEOUT_S = 3  # for clients of all kinds; a load run waits longer for its own
 _MODES = ("light", "full", "sampled", "external", "flame", "plans")
 
 
@@ -135,6 +136,7 @@ def _run(given: ServeOptions) -> int:
         log=given.log,
         telemetry=given.telemetry,
         environment=profiled,
+        client_timeout_s=_CLIENT_TIMEOUT_S,
     )
     _complete(spec.database_url)
     if spec.server == "gunicorn":
