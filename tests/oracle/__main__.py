@@ -12,7 +12,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import cycle
 from tempfile import TemporaryDirectory
@@ -45,6 +45,7 @@ from placebench.runtime.cache_server import start_cache_server
 from placebench.runtime.postgres import open_server
 
 SHARED_RESPONSES = "dedup+responses:redis"
+BETWEEN_WRITES = ("tuned", "dedup", "cached")
 CLOUDS = 40  # to be asked, a round
 CHANGED_CLOUDS = 8
 QUERIES = 16  # of a cloud, at most
@@ -97,9 +98,9 @@ def opened(python: str, tally: Tally) -> Iterator[list[Round]]:
             stack.callback(engine.dispose)
             return engine, stack.enter_context(placement(python, url, **options))
 
-        def reading(name: str, url: str, *, wide: bool = False) -> Reading:
+        def reading(name: str, url: str, *, wide: bool = False, names: Sequence[str] = ()) -> Reading:
             engine, theirs = program(url, workarounds__optimize_for_wide_provider_trees=str(wide))
-            names = (
+            names = names or (
                 "tuned",
                 *ALGORITHMS,
                 SHARED_RESPONSES,
@@ -133,6 +134,9 @@ def opened(python: str, tally: Tally) -> Iterator[list[Round]]:
                 writing("Placement on SQLite", f"sqlite:///{folder}/writes", server.create_database("oracle_ours"))
             ),
             round_of_reads(reading("Placement on SQLite, for wide trees", f"sqlite:///{folder}/wide", wide=True)),
+            round_of_reads_between_writes(
+                reading("Placement on PostgreSQL", server.create_database("oracle_changes"), names=BETWEEN_WRITES)
+            ),
             round_of_reads(reading("Placement on PostgreSQL", server.create_database("oracle_more_reads"))),
             round_of_writes(
                 writing(
@@ -204,6 +208,23 @@ def round_of_reads(reading: Reading) -> Round:
             cloud = data.draw(clouds())
             asked = st.tuples(queries(cloud), variants)
             reading.compare(cloud, data.draw(st.lists(asked, min_size=1, max_size=QUERIES)))
+
+        one()
+
+    return run
+
+
+def round_of_reads_between_writes(reading: Reading) -> Round:
+    """Clouds, each changed by some operations with a query to each variant after each of them."""
+    writers = st.sampled_from([None, *reading.ours])
+
+    def run(number: int) -> None:
+        @examples(number, CHANGED_CLOUDS)
+        @given(st.data())
+        def one(data: st.DataObject) -> None:
+            cloud = data.draw(clouds())
+            asked = st.tuples(operations(of_names=False), writers, queries(cloud))
+            reading.compare_between_writes(cloud, data.draw(st.lists(asked, min_size=1, max_size=OPERATIONS)))
 
         one()
 

@@ -4,6 +4,7 @@ The main parts are `clouds`, the hypothesis strategy, and `load`, which puts a c
 known by its place in the cloud, and an aggregate by its number.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -20,6 +21,12 @@ TRAITS: Final = ("HW_CPU_X86_AVX", "HW_NUMA_ROOT", "STORAGE_DISK_SSD", "CUSTOM_R
 AGGREGATES: Final = (1, 2, 3)
 _FIRST_CUSTOM_ID: Final = 10_000
 _KEPT: Final = ("traits", "resource_classes", "placebench_receipts", "placebench_created_tables")
+
+_INVENTORY_COLUMNS: Final = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
+_SHOWN: Final = (
+    *(tables.resource_providers, tables.inventories, tables.allocations, tables.traits, tables.resource_classes),
+    *(tables.placement_aggregates, tables.resource_provider_traits, tables.resource_provider_aggregates),
+)
 
 Rows = list[dict[str, Any]]
 
@@ -189,6 +196,36 @@ def load(engine: Engine, cloud: Cloud) -> None:
         ensure_names(connection)
         for table, rows in _rows(cloud, _ids(connection, tables.resource_classes), _ids(connection, tables.traits)):
             _insert(connection, table, rows)
+
+
+def stored(engine: Engine, count: int) -> Cloud:
+    """The cloud that the database holds; at places below *count* that have no provider any more: one with nothing."""
+    with engine.connect() as connection:
+        rows = {table.name: connection.execute(select(table)).mappings().all() for table in _SHOWN}
+    names, traits = ({row["id"]: row["name"] for row in rows[table]} for table in ("resource_classes", "traits"))
+    numbers = {row["id"]: int(row["uuid"][-12:]) for row in rows["placement_aggregates"]}
+    places = {row["id"]: int(row["uuid"].partition("-")[0]) for row in rows["resource_providers"]}
+    used: dict[tuple[int, int], int] = defaultdict(int)
+    for row in rows["allocations"]:
+        used[row["resource_provider_id"], row["resource_class_id"]] += row["used"]
+    providers = dict.fromkeys(range(count), Provider(None, {}))
+    for provider in rows["resource_providers"]:
+        own = provider["id"]
+        of_own = {table: [row for row in rows[table] if row.get("resource_provider_id") == own] for table in rows}
+        inventories = {
+            names[row["resource_class_id"]]: Inventory(
+                **{field: row[field] for field in _INVENTORY_COLUMNS}, used=used[own, row["resource_class_id"]]
+            )
+            for row in of_own["inventories"]
+        }
+        providers[places[own]] = Provider(
+            places.get(provider["parent_provider_id"]),
+            inventories,
+            frozenset(traits[row["trait_id"]] for row in of_own["resource_provider_traits"]),
+            frozenset(numbers[row["aggregate_id"]] for row in of_own["resource_provider_aggregates"]),
+        )
+    highest = max(providers)
+    return Cloud(tuple(providers.get(place, Provider(None, {})) for place in range(highest + 1)))
 
 
 def _insert(connection: Connection, table: Table, rows: Rows) -> None:

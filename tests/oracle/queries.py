@@ -92,7 +92,9 @@ class Query:
 
     def _ordered(self) -> list[tuple[Group | None, str, str]]:
         """The parameters, each with its group, in their order."""
-        found = [(group, key, value) for group in self.groups for key, value in group.parameters()]
+        found: list[tuple[Group | None, str, str]] = [
+            (group, key, value) for group in self.groups for key, value in group.parameters()
+        ]
         found += [(None, key, value) for key, value in self._parameters_of_all()]
         if self.order is not None:
             random.Random(self.order).shuffle(found)

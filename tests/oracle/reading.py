@@ -1,6 +1,6 @@
 """Queries for candidates, compared: Placement and ours on one database, and the specification beside both.
 
-The main part is `Reading`, whose `compare` is given a cloud and queries.
+The main part is `Reading`, whose `compare` is given a cloud and queries, and `compare_between_writes` writes as well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cloud import Cloud, load
+from cloud import Cloud, load, stored
 from divergences import suspects
 from programs import HEADERS, Answer, Ours, Program, Request
 from queries import NEWEST_MINOR, Group, Query
@@ -16,6 +16,7 @@ from sameness import legal, same, specified
 from specification import expected
 from sqlalchemy import Engine
 from tally import Tally
+from writing import with_generations
 
 PATH: Final = "/allocation_candidates"
 
@@ -37,6 +38,20 @@ class Reading:
         for query, variant in asked:
             self._compare(cloud, query, variant)
         self._compare_providers(cloud, asked[0][0].groups[0])
+
+    def compare_between_writes(self, cloud: Cloud, asked: Sequence[tuple[Request, str | None, Query]]) -> None:
+        """Each write, by a variant or by Placement (None), and then a query to each variant.
+
+        The variants keep what they read before the write. Raises DisagreementError.
+        """
+        load(self.engine, cloud)
+        for operation, writer, query in asked:
+            program = self.placement if writer is None else self.ours[writer]
+            program.ask(replace(operation, body=with_generations(operation.body, program)))
+            self.tally.wrote()
+            changed = stored(self.engine, len(cloud.providers))
+            for variant in self.ours:
+                self._compare(changed, query, variant)
 
     def _compare(self, cloud: Cloud, query: Query, variant: str) -> None:
         theirs, ours = self._both(query, variant)

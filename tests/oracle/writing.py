@@ -140,9 +140,21 @@ _allocations = st.one_of(
 )
 
 
-def operations() -> st.SearchStrategy[Request]:
-    """A write, whose body may hold a `Generation`."""
-    return st.one_of(_allocations, _allocations, _of_provider(), _of_provider(), _trees, _vocabulary)
+def operations(*, of_names: bool = True) -> st.SearchStrategy[Request]:
+    """A write, whose body may hold a `Generation`; of_names: also of traits and classes themselves."""
+    kinds = (_allocations, _allocations, _of_provider(), _of_provider(), _trees)
+    return st.one_of(*kinds, _vocabulary) if of_names else st.one_of(*kinds)
+
+
+def with_generations(value: Any, program: Program) -> Any:
+    """The body with each generation as the program shows it now."""
+    if isinstance(value, Generation):
+        document = program.ask(Request("GET", value.path)).document
+        now = document.get("generation", document.get("consumer_generation"))
+        return None if now is None and value.more == 0 else (now or 0) + value.more
+    if isinstance(value, dict):
+        return {key: with_generations(each, program) for key, each in value.items()}
+    return value
 
 
 def picture() -> Iterator[Request]:
@@ -178,7 +190,7 @@ class Writing:
         load(self.our_engine, cloud)
         done: list[Request] = []
         for operation in [*asked, *picture()]:
-            request = replace(operation, body=self._resolved(operation.body))
+            request = replace(operation, body=with_generations(operation.body, self.ours))
             if request.method != "GET":
                 done.append(request)
             self._compare(cloud, done, request)
@@ -205,16 +217,6 @@ class Writing:
         own, used = tables.consumers.c, select(tables.allocations.c.consumer_id)
         with self.their_engine.begin() as connection:
             return connection.execute(delete(tables.consumers).where(own.uuid.not_in(used))).rowcount
-
-    def _resolved(self, value: Any) -> Any:
-        """The value with each generation as it is now."""
-        if isinstance(value, Generation):
-            document = self.ours.ask(Request("GET", value.path)).document
-            now = document.get("generation", document.get("consumer_generation"))
-            return None if now is None and value.more == 0 else (now or 0) + value.more
-        if isinstance(value, dict):
-            return {key: self._resolved(each) for key, each in value.items()}
-        return value
 
 
 def _may_leave_behind(request: Request, answer: Answer) -> bool:

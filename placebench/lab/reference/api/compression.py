@@ -70,7 +70,7 @@ def chunk_responses(app: WSGIApplication) -> WSGIApplication:
         def start(status: str, headers: list[tuple[str, str]], error: _ExceptionInfo = None) -> Any:
             nonlocal in_chunks
             length_known = any(name.lower() == "content-length" for name, _ in headers)
-            takes_chunks = environ["SERVER_PROTOCOL"] == "HTTP/1.1" and environ["REQUEST_METHOD"] != "HEAD"
+            takes_chunks = environ.get("SERVER_PROTOCOL") == "HTTP/1.1" and environ["REQUEST_METHOD"] != "HEAD"
             in_chunks = not length_known and not status.startswith(_BODILESS) and takes_chunks
             if in_chunks:
                 headers = [*headers, ("Transfer-Encoding", "chunked")]

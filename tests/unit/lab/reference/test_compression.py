@@ -79,6 +79,13 @@ def compressed(body: list[bytes], *headers: tuple[str, str], accept: str | None 
     return Client(compress_responses(app)).open(method=method, headers={"Accept-Encoding": accept} if accept else {})
 
 
+def test_a_request_without_a_protocol_gets_a_plain_body() -> None:
+    """HTTP/0.9 names none, and uWSGI then has no SERVER_PROTOCOL."""
+    response = chunk_responses(lambda _, start: start("200 OK", []) or PARTS)({"REQUEST_METHOD": "GET"}, print)
+
+    assert list(response) == PARTS
+
+
 def test_a_long_body_comes_in_gzip() -> None:
     """2009 bytes of which 2000 are alike need less than 100; the length of the whole is not claimed any more."""
     response = compressed([LONG[:1000], LONG[1000:]], ("Content-Length", "2009"))
