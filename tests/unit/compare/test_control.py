@@ -46,9 +46,23 @@ def test_the_burnt_cpu_is_the_amount_whatever_the_clock(amount_ns: int, step_ns:
 
     for part in (1, 2, 3):
         added.burn(part)
-        assert amount_ns * part // 3 <= added._burnt_ns < amount_ns * part // 3 + step_ns or not amount_ns
+        assert amount_ns * part // 3 <= added._burnt_ns <= amount_ns * part // 3 + step_ns or not amount_ns
 
     assert amount_ns <= added._burnt_ns < amount_ns + step_ns
+
+
+@pytest.mark.parametrize("around_ns", [0, 2_000, 9_000])
+def test_the_cpu_of_the_slow_down_itself_counts_as_burnt(around_ns: int) -> None:
+    """The code before the loop, and what two readings do not show of a reading's cost, are part of the amount."""
+    clock = SteppingClock(800)
+    added = AddedCpu(30e-6, clock, uncounted_ns=placebench_control.uncounted_cpu_ns(SteppingClock(800)))
+    clock.now_ns += around_ns
+
+    for part in (1, 2, 3):
+        added.burn(part)
+
+    # Each part but the first reads once before it begins; the clock shows all readings.
+    assert 30_000 <= clock.now_ns < 30_000 + 2 * 800
 
 
 def test_a_part_that_is_late_burns_nothing_twice() -> None:
