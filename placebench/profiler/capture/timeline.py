@@ -159,9 +159,9 @@ def timeline(
     taken, stack = next(waiting)
     for interval in (*intervals, whole._replace(started=whole.ended)):
         begin = min(interval.started, whole.ended)
-        certain = common_frames(whole.stack, interval.frames) if left is None else _between(left, interval)
-        gap = _Gap(at, begin, _inside(whole, certain), len(records), [])
-        here = gap.certain
+        common = common_frames(whole.stack, interval.frames) if left is None else _between(left, interval)
+        gap = _Gap(at, begin, _inside(whole, common), len(records), [])
+        here = gap.common
         while taken <= max(at, begin):
             if taken > at:
                 records.append((stack, taken - at))
@@ -178,7 +178,7 @@ def timeline(
         if min(interval.ended, whole.ended) > at:
             records.append((interval.stack, min(interval.ended, whole.ended) - at))
             at, left = min(interval.ended, whole.ended), interval
-    _estimate_gaps(records, gaps)
+    _estimate_gaps(records, gaps, whole)
     return records
 
 
@@ -189,27 +189,28 @@ def _inside(whole: StackInterval, stack: list[str]) -> list[str]:
 
 
 class _Gap(NamedTuple):
-    """Time between two intervals: the frames that certainly ran, the place of its first record, and its samples."""
+    """Time between two intervals: the frames that both have in common, the place of its first record, its samples."""
 
     started: float
     ended: float
-    certain: list[str]
+    common: list[str]
     record: int
     samples: list[Sample]
 
 
-def _estimate_gaps(records: list[StackTime], gaps: Sequence[_Gap]) -> None:
-    """Give each gap without a sample the stack that was sampled nearest in time in a gap with the same certain frames.
+def _estimate_gaps(records: list[StackTime], gaps: Sequence[_Gap], whole: StackInterval) -> None:
+    """Give each gap without a sample the stack that was sampled nearest in time in a gap with the same common frames.
 
     Such gaps are a stratum of the record's time: its samples fall on its frames in proportion to their time, whatever
-    the lengths of its gaps. Left to the certain frames, the time of short gaps would be missing from all frames below,
-    by much more than the margin of the number of samples. A stratum without a sample keeps its certain frames.
+    the lengths of its gaps. Left to the common frames, the time of short gaps would be missing from all frames below,
+    by much more than the margin of the number of samples. A stratum without a sample keeps its common frames.
+    A sample above the common frames counts as well: the program has left them and come back, as in a loop of requests.
     """
-    keys = [tuple(map(_identifier, gap.certain)) for gap in gaps]
+    keys = [tuple(map(_identifier, gap.common)) for gap in gaps]
     strata: dict[tuple[str, ...], list[Sample]] = {}
     for key, gap in zip(keys, gaps, strict=True):
-        if sampled := [each for each in gap.samples if _is_below(each[1], gap.certain)]:
-            strata.setdefault(key, []).extend(sampled)
+        if gap.samples:
+            strata.setdefault(key, []).extend(gap.samples)
     for key, gap in zip(keys, gaps, strict=True):
         samples = () if gap.samples else strata.get(key, ())
         if samples:
@@ -217,7 +218,9 @@ def _estimate_gaps(records: list[StackTime], gaps: Sequence[_Gap]) -> None:
             after = bisect_left(samples, middle, key=itemgetter(0))
             beside = samples[max(0, after - 1) : after + 1]
             _, nearest = min(beside, key=lambda each: abs(each[0] - middle))
-            records[gap.record] = [*gap.certain, *nearest[len(gap.certain) :]], records[gap.record][1]
+            is_below = _is_below(nearest, gap.common)
+            stack = [*gap.common, *nearest[len(gap.common) :]] if is_below else _inside(whole, nearest)
+            records[gap.record] = stack, records[gap.record][1]
 
 
 def with_short_calls(
@@ -259,7 +262,7 @@ def with_short_calls(
 
 
 def _between(left: StackInterval, entered: StackInterval) -> list[str]:
-    """Return the frames that certainly ran from the end of one interval to the beginning of the next.
+    """Return the frames that ran from the end of one interval to the beginning of the next, as far as the two tell.
 
     Both are calls into the driver: between two statements the program has left at least the frames of libraries that
     lead to it, even if the two stacks are equal, as they are in a loop.

@@ -195,6 +195,25 @@ def test_a_sample_each_tenth_gap_finds_the_shares_of_all_gaps(*, holds: bool) ->
         )
 
 
+def test_a_loop_of_requests_is_not_their_views() -> None:
+    """Requests of 1 ms, sampled every 10 ms: view has the first 0.4 ms with its statement, then the server runs."""
+    server, view = (f"{name}\x00/app.py\x00{line}\x01l{line}" for line, name in enumerate(("server", "view")))
+    statement, whole = leaf("select 1", "sql"), StackInterval(0.0, 1.0, ["python"], leaves=0)
+    chance = random.Random(1)
+    found = []
+    for _ in range(40):
+        edges = [
+            StackInterval(n / 1000, n / 1000 + 0.0001, ["python", server, view, statement], owner=n)
+            for n in range(1000)
+        ]
+        taken = [0.01 * n + chance.uniform(0, 0.01) for n in range(100)]
+        samples = [(at, ["python", server, *([view] if at % 0.001 < 0.0004 else [])]) for at in taken]
+        records = timeline(samples, innermost(edges), whole, holds=True)
+        found.append(sum(seconds for stack, seconds in records if view in stack))
+
+    assert statistics.fmean(found) == pytest.approx(0.4, abs=4 * math.sqrt(0.4 * 0.6 / 90 / 40))
+
+
 def test_frames_below_another_line_are_other_calls() -> None:
     """Two calls of one function from two lines have in common only what called it."""
     first, second = ([LOOP[0], f"view\x00/app.py\x001\x01l{line}", *CALLS[2:]] for line in (7, 8))
