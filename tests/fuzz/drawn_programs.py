@@ -9,6 +9,17 @@ POSTGRESQL = ("psycopg2", "psycopg", "sqlalchemy psycopg2", "sqlalchemy psycopg"
 AWAITED_POSTGRESQL = ("asyncpg", "psycopg", "sqlalchemy asyncpg")
 FETCHES = ("all", "one", "many", "for", "next", "some", "none")
 SECONDS = (0.0, 0.0, 0.0, 5e-6, 3e-5, 0.0004, 0.006, 0.02)
+PARTICULAR = (
+    "abandoned",
+    "callproc",
+    "copied_in",
+    "nested_savepoints",
+    "notified",
+    "pipeline",
+    "returning",
+    "several",
+    "two_phase",
+)
 _DEEPEST = 3
 
 Program = list[tuple[Any, ...]]
@@ -20,7 +31,7 @@ def draw(random: Random, depth: int = 0, *, awaited: bool, postgresql: bool = Fa
     if awaited:
         steps += ["statement_awaited"] * 4
     if postgresql:
-        steps += ["server_cursor", "copied"]
+        steps += ["server_cursor", "copied", "particular", "particular"]
     if depth < _DEEPEST:
         steps += ["span", "record", "thread", "pool", "together", "fork"]
         if awaited:
@@ -46,6 +57,8 @@ def _step(random: Random, name: str, depth: int, *, awaited: bool, postgresql: b
             return name, driver, naps, random.choice(("all", "one", "many", "for", "none"))
         case "server_cursor" | "copied":
             return name, random.choice(POSTGRESQL[:2]), naps, random.choice(("all", "one", "many", "for"))
+        case "particular":
+            return name, random.choice(POSTGRESQL[:2]), random.choice(PARTICULAR), naps
         case "rows":
             return name, driver, naps, draw(random, _DEEPEST, awaited=False, postgresql=postgresql)
         case "many" | "failed":

@@ -4,9 +4,11 @@
 
 A program has nested records, spans, waits, garbage collections, threads, tasks, tasks that are cancelled, forked
 processes, and statements: of sqlite3 and aiosqlite, and of psycopg2, psycopg 3 and asyncpg on a private PostgreSQL, all
-of these through SQLAlchemy too. Each recording is checked for the laws of its account and for what the program
-counted; SQLite's trace, the log of PostgreSQL and its pg_stat_statements count beside it. --sqlite leaves PostgreSQL
-out. With --gevent everything is patched, so threads are greenlets, and no program has an event loop of asyncio.
+of these through SQLAlchemy too. psycopg2 and psycopg 3 also use COPY, pipelines, notifications, nested savepoints,
+two-phase commits, functions, and cursors of the server that are left open. Each recording is checked for the laws of
+its account and for what the program counted; SQLite's trace, the log of PostgreSQL and its pg_stat_statements count
+beside it. --sqlite leaves PostgreSQL out. With --gevent everything is patched, so threads are greenlets, and no program
+has an event loop of asyncio.
 A program that fails is made smaller as long as it still fails, and is printed with what is wrong; the run goes on with
 the next one, and ends with exit code 1.
 """

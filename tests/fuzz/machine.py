@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from tempfile import TemporaryFile
 from typing import Any
@@ -34,6 +34,7 @@ from ledger import (
 )
 from on_postgresql import (
     MODULES,
+    PARTICULAR,
     Blocking,
     Server,
     connected,
@@ -282,6 +283,35 @@ class Machine:
         connection = self._local.get().on_postgresql(driver)
         with self._sent(driver, naps) as (number, call):
             copy_out(connection, call, select(number, naps))
+
+    def _particular(self, driver: str, what: str, naps: list[float]) -> None:
+        """Run a statement that needs a feature of a driver, and that takes no time on the server."""
+        assert self.server is not None
+        connection = self._local.get().on_postgresql(driver)
+        if what == "pipeline":
+            self._pipeline(naps)
+            return
+        if what in ("two_phase", "notified"):  # these need a connection without a transaction
+            connection = MODULES[driver].connect(self.server.url)
+        with self._sent(driver) as (number, call):
+            runs = PARTICULAR[what](connection, call, number, naps)
+        self.on_server[number] = (runs, call.rows)
+        if what in ("two_phase", "notified"):
+            connection.close()
+
+    def _pipeline(self, naps: list[float]) -> None:
+        connection = self._local.get().on_postgresql("psycopg")
+        with ExitStack() as sent:
+            calls = [sent.enter_context(self._sent("psycopg")) for _ in range(3)]
+            with ExitStack() as stack:
+                for _, call in calls:
+                    stack.enter_context(timed(call))
+                with connection.pipeline():
+                    cursors = [connection.execute(select(number, [0.0 for _ in naps])) for number, _ in calls]
+                    cursors[1].fetchall()
+                    connection.execute("select 1")  # PostgreSQL counts a statement's rows when the next one begins
+            for _, call in calls:
+                call.rows = len(naps)
 
     def _many(self, driver: str, sets: int) -> None:
         cursor = self._local.get().cursor(driver)

@@ -4,7 +4,7 @@ import asyncio
 import io
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from itertools import chain
 from pathlib import Path
@@ -15,6 +15,7 @@ import psycopg
 import psycopg2
 import psycopg2.extensions
 from ledger import TAG, Call, timed
+from psycopg2.extras import execute_values
 from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -140,6 +141,134 @@ def copy_out(connection: Any, call: Call, sql: str) -> None:
             copied = io.StringIO()
             cursor.copy_expert(text, copied)
             call.rows = copied.getvalue().count("\n")
+
+
+def _made(connection: Any, sql: str) -> None:
+    """Run DDL whose text does not have the number of the statement that uses what it makes."""
+    hidden = sql.replace("tag_", "ta'||'g_")
+    connection.cursor().execute(f"do $$ begin execute '{hidden}'; end $$")
+
+
+def _copied_in(connection: Any, call: Call, number: int, naps: list[float]) -> int:
+    _made(connection, f"create temp table tag_{number}_ (id integer)")
+    sql = f"copy tag_{number}_ from stdin"
+    with connection.cursor() as cursor, timed(call):
+        if isinstance(connection, psycopg.Connection):
+            with cursor.copy(sql) as copy:
+                for each, _ in enumerate(naps):
+                    copy.write_row((each,))
+        elif is_patched():
+            cursor.execute(f"insert into tag_{number}_ select * from generate_series(1, {len(naps)})")
+        else:
+            cursor.copy_expert(sql, io.StringIO("".join(f"{each}\n" for each, _ in enumerate(naps))))
+    call.rows = len(naps)
+    return 1
+
+
+def _callproc(connection: Any, call: Call, number: int, naps: list[float]) -> int:
+    rows = f"select * from generate_series(1, {len(naps)})"
+    _made(connection, f"create function pg_temp.tag_{number}_() returns setof int language sql as ''{rows}''")
+    with connection.cursor() as cursor, timed(call):
+        if isinstance(connection, psycopg.Connection):
+            cursor.execute(f"select * from pg_temp.tag_{number}_()")
+        else:
+            cursor.callproc(f"pg_temp.tag_{number}_")
+        call.rows = len(cursor.fetchall())
+    return 1
+
+
+def _returning(connection: Any, call: Call, number: int, naps: list[float]) -> int:
+    values = [(each,) for each in range(1 + len(naps))]
+    call.rows = len(values)
+    with connection.cursor() as cursor, timed(call):
+        if isinstance(connection, psycopg.Connection):
+            sql = f"insert into kept select %s::int as tag_{number}_ returning id"
+            cursor.executemany(sql, values, returning=True)
+            while True:
+                cursor.fetchall()
+                if not cursor.nextset():
+                    return len(values)
+        sql = f"insert into kept as tag_{number}_ (id) values %s returning id"
+        assert len(execute_values(cursor, sql, values, fetch=True)) == len(values)
+    return 1
+
+
+def _several(connection: Any, call: Call, number: int, naps: list[float]) -> int:
+    if not isinstance(connection, psycopg.Connection):
+        naps = []  # psycopg2 has the last result only: the rows are not measured
+    sql = f"set application_name = 'fuzz'; {select(number, [0.0 for _ in naps])}"
+    with connection.cursor() as cursor, timed(call):
+        cursor.execute(sql)
+        if isinstance(connection, psycopg.Connection):
+            assert cursor.nextset()
+        call.rows = len(cursor.fetchall())
+    return 1
+
+
+def _nested_savepoints(connection: Any, call: Call, number: int, _naps: list[float]) -> int:
+    sql = f"insert into kept select 1 as tag_{number}_"
+    call.rows = 1
+    if isinstance(connection, psycopg.Connection):
+        with connection.transaction(), connection.transaction() as outer, connection.transaction():
+            with timed(call):
+                connection.execute(sql)
+            raise psycopg.Rollback(outer)
+        return 1
+    cursor = connection.cursor()
+    cursor.execute("savepoint one")
+    cursor.execute("savepoint two")
+    with timed(call):
+        cursor.execute(sql)
+    cursor.execute("rollback to two")
+    cursor.execute("release one")
+    return 1
+
+
+def _two_phase(connection: Any, call: Call, number: int, naps: list[float]) -> int:
+    connection.tpc_begin(connection.xid(1, f"fuzz {number}", "branch"))
+    with timed(call):
+        connection.cursor().execute(f"insert into kept select 1 as tag_{number}_")
+    call.rows = 1
+    if naps:
+        connection.tpc_prepare()
+    (connection.tpc_rollback if len(naps) % 2 else connection.tpc_commit)()
+    return 1
+
+
+def _notified(connection: Any, call: Call, number: int, _naps: list[float]) -> int:
+    connection.autocommit = True
+    cursor = connection.cursor()
+    cursor.execute(f"listen news_{number}")
+    with timed(call):
+        cursor.execute(f"select pg_notify('news_{number}', '') as tag_{number}_")
+        call.rows = len(cursor.fetchall())
+    if isinstance(connection, psycopg.Connection):
+        assert len([*connection.notifies(timeout=60, stop_after=1)]) == 1
+    else:
+        connection.poll()
+        assert len(connection.notifies) == 1
+    return 1
+
+
+def _abandoned(connection: Any, call: Call, number: int, naps: list[float]) -> int:
+    cursor = connection.cursor(f"left_{number}")
+    with timed(call):
+        cursor.execute(select(number, [0.0 for _ in naps]))
+        call.rows = int(cursor.fetchone() is not None)
+    return 1
+
+
+PARTICULAR: dict[str, Callable[[Any, Call, int, list[float]], int]] = {
+    "abandoned": _abandoned,
+    "callproc": _callproc,
+    "copied_in": _copied_in,
+    "nested_savepoints": _nested_savepoints,
+    "notified": _notified,
+    "returning": _returning,
+    "several": _several,
+    "two_phase": _two_phase,
+}
+"""Each runs a statement, notes its rows, and returns how often the server has to have run it."""
 
 
 @asynccontextmanager
