@@ -27,7 +27,9 @@ Program = list[tuple[Any, ...]]
 
 def draw(random: Random, depth: int = 0, *, awaited: bool, postgresql: bool = False) -> Program:
     """Return a program; awaited: one for an event loop; postgresql: its drivers are used beside those of SQLite."""
-    steps = ["statement"] * 5 + ["work", "work", "wait", "collect", "many", "failed", "transaction", "rows"]
+    steps = ["statement"] * 5 + ["work", "work", "wait", "collect", "many", "failed", "transaction"]
+    if depth <= _DEEPEST + 1:  # its program runs once per row: more of them inside of each other would take minutes
+        steps += ["rows"]
     if awaited:
         steps += ["statement_awaited"] * 4
     if postgresql:
@@ -60,7 +62,7 @@ def _step(random: Random, name: str, depth: int, *, awaited: bool, postgresql: b
         case "particular":
             return name, random.choice(POSTGRESQL[:2]), random.choice(PARTICULAR), naps
         case "rows":
-            return name, driver, naps, draw(random, _DEEPEST, awaited=False, postgresql=postgresql)
+            return name, driver, naps, draw(random, max(depth, _DEEPEST) + 1, awaited=False, postgresql=postgresql)
         case "many" | "failed":
             return name, driver, random.randint(1, 4)
         case "transaction":
