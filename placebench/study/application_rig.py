@@ -122,6 +122,29 @@ class ReadyCell:
     wire: WirePass
 
 
+class PlacedVariants:
+    """Variants with their revisions and packages in place, each put in place once, when it is first needed."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        """folder: for the revisions and packages, which are gone when *stack* is closed."""
+        self._folder, self._stack = folder, stack
+        self._placed: list[tuple[Variant, Variant | Exception]] = []
+
+    def variant(self, wanted: Variant) -> Variant:
+        """Return the variant in its place; raises the error of the first attempt again if that failed."""
+        origin = replace(wanted, name="", workers=(1, 1), server="")  # what variants in one place have in common
+        found = next((placed for other, placed in self._placed if other == origin), None)
+        if found is None:
+            try:
+                (found,) = self._stack.enter_context(in_place((wanted,), self._folder / str(len(self._placed))))
+            except FAILURES as error:
+                found = error
+            self._placed.append((origin, found))
+        if isinstance(found, Exception):
+            raise found
+        return replace(found, name=wanted.name, workers=wanted.workers, server=wanted.server)
+
+
 class CellRig:
     """The databases, work trees, reference responses and counts that the measurements of a session share."""
 
@@ -137,7 +160,7 @@ class CellRig:
         self._points = dict(names)
         self._names = {repr(sorted(point.items())): name for name, point in names.items()}
         self._databases: list[tuple[OwnData, VariantDatabases | Exception]] = []
-        self._placed: list[tuple[Variant, Variant | Exception]] = []
+        self._placed = PlacedVariants(setup.folder / "sources", stack)
         self._statistics: dict[Server, Statistics | None] = {}
         self._ready: dict[str, ReadyCell] = {}
         self._tried: set[str] = set()
@@ -192,7 +215,7 @@ class CellRig:
         cell = self.cells[name]
         try:
             check_settings([cell.variant], self.setup.server if cell.data.database == "postgresql" else None)
-            variant, databases = self._put_in_place(cell.variant), self._database(cell.data)
+            variant, databases = self._placed.variant(cell.variant), self._database(cell.data)
             own = variant if cell.workload.writes or variant.migrate or variant.postgres else None
             url = databases.of(own or replace(variant, name="all"))
             variant = variant.with_server(url)
@@ -222,24 +245,6 @@ class CellRig:
         self._ready[name] = ReadyCell(prepared, databases, wire)
         self._check_data(name, self._ready[name])
         return self._ready[name]
-
-    def _put_in_place(self, variant: Variant) -> Variant:
-        """Return the variant with its revision and packages in place; each is put in place once."""
-        for wanted, placed in self._placed:
-            if replace(wanted, name="", workers=(1, 1), server="") == replace(
-                variant, name="", workers=(1, 1), server=""
-            ):
-                if isinstance(placed, Exception):
-                    raise placed
-                return replace(placed, name=variant.name, workers=variant.workers, server=variant.server)
-        found: Variant | Exception
-        try:
-            folder = self.setup.folder / "sources" / str(len(self._placed))
-            (found,) = self._stack.enter_context(in_place((variant,), folder))
-        except FAILURES as error:
-            found = error
-        self._placed.append((variant, found))
-        return self._put_in_place(variant)
 
     def _database(self, data: OwnData) -> VariantDatabases:
         """Return the databases with this data, which is filled once."""

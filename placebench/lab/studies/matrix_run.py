@@ -21,8 +21,8 @@ from placebench.compare.load.load_run import JobResult, http_job
 from placebench.compare.measure.same_responses import SameResponses
 from placebench.compare.what.pythons import VERSION, python_environment
 from placebench.compare.what.source_checkout import read_origin
-from placebench.compare.what.variants import Variant, find_variant, in_place
-from placebench.errors import DatabaseError, MissingExtraError, PlacebenchError, ServerError
+from placebench.compare.what.variants import Variant, find_variant
+from placebench.errors import DatabaseError, MissingExtraError, PlacebenchError
 from placebench.lab.inventory.seeding import seed
 from placebench.lab.placement_api import API, count_candidates, placement_workload
 from placebench.lab.studies.matrix_plan import AXES, INSTALLED, THIS, Matrix, Point
@@ -38,6 +38,8 @@ from placebench.runtime.network.link import open_database_link
 from placebench.runtime.running_server import ServerSpec
 from placebench.runtime.supervisor import Supervisor, new_scratch_path
 from placebench.runtime.uwsgi import has_uwsgi
+from placebench.study.application_rig import PlacedVariants
+from placebench.study.session import UnmeasurableError
 
 _PORTABLE_TO = ("sqlite", "mariadb")
 _SQLALCHEMY = (2, 1)
@@ -97,6 +99,11 @@ class Combination:
 
     def __getitem__(self, axis: str) -> Any:
         return self.point[axis]
+
+    @property
+    def name(self) -> str:
+        """The combination as messages about its responses name it."""
+        return f"{self['service']} ({self['server']}, {self['database']})"
 
     @property
     def reason(self) -> str | None:
@@ -308,7 +315,6 @@ def _named(installed: Installed, *packages: str, pin: str | None) -> str | None:
 # --- the measurement
 
 
-_Key = tuple[tuple[str, Any], ...]
 _MODES = {"off": "", "light": "light", "full": DEFAULT_FLAME_MODE}
 
 
@@ -320,27 +326,25 @@ def matrix_study(
     Raises PlacebenchError, with the first reason, if no combination can run.
     """
     wanted = matrix.combinations
-    reasons = [(point, each.reason) for point, each in combinations]
-    possible = tuple(point for point, reason in reasons if reason is None)
+    judged = [(point, each, each.reason) for point, each in combinations]
+    possible = [(point, each) for point, each, reason in judged if reason is None]
     if not possible:
-        raise PlacebenchError(f"nothing in the matrix {matrix.name} can be run: {reasons[0][1]}")
-    variants = {_key(point): each for point, each in combinations}
+        raise PlacebenchError(f"nothing in the matrix {matrix.name} can be run: {judged[0][2]}")
 
     @contextmanager
     def prepare(setup: StudySetup) -> Iterator[Measure]:
         scratch = new_scratch_path("placebench-matrix-")
         with (
             Supervisor(scratch),
-            ExitStack() as servers,
-            _put_in_place(variants, scratch / "sources") as placed,
+            ExitStack() as stack,
             Restartable(lambda: http_client(setup.folder)) as client,
         ):
-            rig = _Rig(setup, request, scratch, client, servers)
-            yield lambda point, repeat: rig.measure(placed[_key(point)], repeat)
+            rig = _Rig(setup, request, scratch, client, stack)
+            yield lambda point, repeat: rig.measure(next(each for other, each in possible if other == point), repeat)
 
     return StudySpec(
         "matrix",
-        possible,
+        tuple(point for point, _ in possible),
         repeats,
         prepare,
         request,
@@ -355,48 +359,21 @@ def matrix_study(
                 for point, each in combinations
                 if each.variant is not None and point.get("service") in matrix.tables.variants
             },
-            "versions": [{"point": point, **variants[_key(point)].versions} for point in possible],
+            "versions": [{"point": point, **each.versions} for point, each in possible],
         },
-        variants=tuple(dict.fromkeys(variants[_key(point)]["service"] for point in possible)),
-        impossible=tuple((point, reason) for point, reason in reasons if reason and point in wanted),
+        variants=tuple(dict.fromkeys(each["service"] for _, each in possible)),
+        impossible=tuple((point, reason) for point, _, reason in judged if reason and point in wanted),
     )
-
-
-def _key(point: Mapping[str, Any]) -> _Key:
-    """Return the point as a hashable key."""
-    return tuple(sorted(point.items()))
-
-
-@contextmanager
-def _put_in_place(combinations: Mapping[_Key, Combination], folder: Path) -> Iterator[Mapping[_Key, Combination]]:
-    """Yield the combinations that can run, after installing their revisions and versions.
-
-    Each variant is installed once, even if several points use it. If that fails, the reason is in `missing`.
-    """
-    runs = {name: each for name, each in combinations.items() if each.reason is None}
-    variants = [each.variant for each in runs.values() if each.variant is not None]
-    each_once = [variant for number, variant in enumerate(variants) if variant not in variants[:number]]
-    with ExitStack() as stack:
-        placed: list[dict[str, Any]] = []
-        for number, variant in enumerate(each_once):
-            try:
-                (ready,) = stack.enter_context(in_place((variant,), folder / str(number)))
-                placed.append({"variant": ready})
-            except PlacebenchError as error:
-                placed.append({"missing": str(error)})
-        yield {
-            name: replace(each, **placed[each_once.index(each.variant)]) for name, each in runs.items() if each.variant
-        }
 
 
 class _Rig:
     """The data, the client and the reference responses, which all measurements of one session share."""
 
     def __init__(
-        self, setup: StudySetup, request: str, scratch: Path, client: Restartable[HttpClient], servers: ExitStack
+        self, setup: StudySetup, request: str, scratch: Path, client: Restartable[HttpClient], stack: ExitStack
     ) -> None:
         self._setup, self._request, self._scratch, self._client = setup, request, scratch, client
-        self._servers = servers
+        self._stack, self._placed = stack, PlacedVariants(scratch / "sources", stack)
         self._mariadb: MariaDbServer | None = None
         self._seeded: dict[tuple[str, int], str] = {}
         self._same: dict[int, SameResponses] = {}
@@ -404,18 +381,35 @@ class _Rig:
     def measure(self, combination: Combination, repeat: int) -> dict[str, Any]:
         """Return duration and CPU seconds of the whole job, and the number of its results.
 
-        Raises GateFailedError if a response differs, LoadError if a request failed, ServerError if the combination
-        could not be installed or does not start.
+        Raises GateFailedError if a response differs, LoadError if a request failed, ServerError if the combination does
+        not start, UnmeasurableError if it could not be installed.
         """
-        if combination.missing:
-            raise ServerError(combination.missing)
         assert combination.variant is not None
-        url = self._database(combination["database"], combination["trees"], combination.variant.revisions)
-        job = self._inside if combination["client"] == "in-process" else self._over_http
+        try:
+            variant = self._placed.variant(combination.variant)
+        except PlacebenchError as error:
+            raise UnmeasurableError(str(error)) from error
+        trees, profiles = combination["trees"], self._scratch / "profiles"
+        url = self._database(combination["database"], trees, variant.revisions)
+        # A variant with its own request has responses of its own.
+        same = None if variant.request else self._same.setdefault(trees, self._setup.same_responses())
         with self._far(combination, url) as far_url:
-            done = job(combination, self._spec(combination, combination.variant, far_url, repeat), url)
-        shutil.rmtree(self._profiles, ignore_errors=True)
-        same = self._same_responses(combination)
+            spec = variant.spec(
+                far_url, hash_seed=repeat, log=self._setup.folder / "log" / f"{combination['server']}.log"
+            )
+            profile = _MODES[combination["profiler"]]
+            profiled = {"PLACEBENCH_PROFILE": profile, "PLACEBENCH_PROFILE_DIR": str(profiles)} if profile else {}
+            spec = replace(
+                spec,
+                processes=combination["processes"],
+                threads=combination["threads"],
+                environment={**spec.environment, **profiled},
+            )
+            job = self._inside if combination["client"] == "in-process" else self._over_http
+            done = job(combination, spec, variant.request or self._request, url, same)
+        if same:
+            same.check_bodies(combination.name, self._request, done.digests, responses_folder(self._setup.folder))
+        shutil.rmtree(profiles, ignore_errors=True)
         return {
             "duration_s": done.duration_s,
             "cpu_s": done.cpu_s,
@@ -435,12 +429,13 @@ class _Rig:
             link.set_profile(LinkProfile(combination["latency_ms"] / 1e3))
             yield link.url
 
-    def _over_http(self, combination: Combination, spec: ServerSpec, near_url: str) -> JobResult:
+    def _over_http(
+        self, combination: Combination, spec: ServerSpec, request: str, near_url: str, same: SameResponses | None
+    ) -> JobResult:
         """Run the job over HTTP; *near_url*: the database without latency, to read the CPU of its backends."""
-        request = self._request_of(combination)
         with self._client.in_use() as client, serve(spec, combination["server"]) as server:
-            if same := self._same_responses(combination):
-                same.request(_name(combination), self._request, server.url)
+            if same:
+                same.request(combination.name, request, server.url)
             done = http_job(
                 server,
                 request,
@@ -453,52 +448,20 @@ class _Rig:
                 folder=self._setup.folder,
             )
             server.check()
-        return self._check(combination, done)
+        return done
 
-    def _inside(self, combination: Combination, spec: ServerSpec, near_url: str) -> JobResult:
-        request, python = self._request_of(combination), str(spec.python or sys.executable)
+    def _inside(
+        self, combination: Combination, spec: ServerSpec, request: str, near_url: str, same: SameResponses | None
+    ) -> JobResult:
+        """Run the job in the process of its client."""
+        python = str(spec.python or sys.executable)
         with app_client(python, spec.module, spec.variables(), self._setup.folder, api=API) as app:
-            if same := self._same_responses(combination):
-                same.request_by(_name(combination), self._request, app.body)
+            if same:
+                same.request_by(combination.name, request, app.body)
             app.drive([request] * 2)
             with ServerMeter(lambda: [app.pid], near_url) as meter:
                 driven = app.drive([request] * combination["requests"])
-        return self._check(combination, JobResult.of_client(driven, meter.read()))
-
-    def _check(self, combination: Combination, done: JobResult) -> JobResult:
-        if same := self._same_responses(combination):
-            bodies = responses_folder(self._setup.folder)
-            same.check_bodies(_name(combination), self._request, done.digests, bodies)
-        return done
-
-    def _same_responses(self, combination: Combination) -> SameResponses | None:
-        """Return the comparison of responses for this data; None for a variant with its own request."""
-        if combination.variant is None or combination.variant.request is not None:
-            return None
-        trees = combination["trees"]
-        if trees not in self._same:
-            self._same[trees] = self._setup.same_responses()
-        return self._same[trees]
-
-    def _request_of(self, combination: Combination) -> str:
-        assert combination.variant is not None
-        return combination.variant.request or self._request
-
-    def _spec(self, combination: Combination, variant: Variant, url: str, repeat: int) -> ServerSpec:
-        log = self._setup.folder / "log" / f"{combination['server']}.log"
-        spec = variant.spec(url, hash_seed=repeat, log=log)
-        profile = _MODES[combination["profiler"]]
-        profiled = {"PLACEBENCH_PROFILE": profile, "PLACEBENCH_PROFILE_DIR": str(self._profiles)} if profile else {}
-        return replace(
-            spec,
-            processes=combination["processes"],
-            threads=combination["threads"],
-            environment={**spec.environment, **profiled},
-        )
-
-    @property
-    def _profiles(self) -> Path:
-        return self._scratch / "profiles"
+        return JobResult.of_client(driven, meter.read())
 
     def _database(self, kind: str, trees: int, revisions: tuple[str, ...]) -> str:
         """Return the URL of the database of *kind* with that many trees; for "none" a file that is never opened."""
@@ -509,12 +472,8 @@ class _Rig:
         if (kind, trees) not in self._seeded:
             url = f"sqlite:///{self._scratch}/{trees}.db"
             if kind == "mariadb":
-                self._mariadb = self._mariadb or self._servers.enter_context(temporary_mariadb())
+                self._mariadb = self._mariadb or self._stack.enter_context(temporary_mariadb())
                 url = self._mariadb.database(f"trees_{trees}")
             seed(replace(self._setup.data.topology, trees=trees), url, loader="sql")
             self._seeded[kind, trees] = url
         return self._seeded[kind, trees]
-
-
-def _name(combination: Combination) -> str:
-    return f"{combination['service']} ({combination['server']}, {combination['database']})"
