@@ -25,13 +25,14 @@ from placebench.report.study_report import (
     interval_columns,
     interval_figures,
     measured,
+    median_of_all,
     service_name,
     signed_duration,
     valid_points,
 )
 from placebench.results import Run
 from placebench.stats import median_interval
-from placebench.study.overheads import paired_overhead, point_text
+from placebench.study.overheads import control_measurements, paired_overhead, point_text
 
 
 class _MatrixPoint(TypedDict, total=False):
@@ -130,15 +131,17 @@ def results(run: Run) -> StudyResults:
     """Return one row per combination, in the order of the file, and a chart of the largest job."""
     settings = run.head.settings
     found, axes = list(valid_points(run)), partial(_axes_of, settings)
-    by_point = {_key(point): made for point, made in found}
-    rows = [_row(point, made, settings, by_point) for point, made in found]
+    rows = [_row(axes(point), made, control_measurements(point, settings["control"], found)) for point, made in found]
+    largest = max((row["requests"] * row["trees"] for row in rows), default=0)
+    judged = [row for row in _judged(rows) if row["requests"] * row["trees"] == largest]
+    judged.sort(key=lambda row: float(row["overhead_s"]))
     return StudyResults(
-        headline=_headline(settings, rows),
+        headline=_headline(settings["title"], judged, rows),
         rows=rows,
         columns=[*_axes([*rows, *(axes(point) for point, _ in failed(run))], settings), *_FIGURES],
-        charts=_charts(rows, settings),
+        charts=_charts(judged, rows, settings["control"]),
         tables=_pivot(rows, settings),
-        summary=list(_summary(rows)),
+        summary=list(_summary(judged, rows)),
         notes=(
             f"Control: the same combination with {point_text(settings['control']) or 'nothing exchanged'}.",
             "Duration is the median of the repeats; with five, the range is a 93.75 % confidence interval.",
@@ -160,7 +163,7 @@ def _axes_of(settings: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str,
     from placebench.profiler.capture.sampling_thread import profile_function_defect
 
     none = dict.fromkeys(_VERSIONS)
-    versions = next((each for each in settings["versions"] if _key(each["point"]) == _key(point)), none)
+    versions = next((each for each in settings["versions"] if each["point"] == point), none)
     axes = {**AXES, **settings["usual"], **point}
     profiler = axes["profiler"]
     python = tuple(int(number) for number in re.findall(r"\d+", versions["python"] or "")[:3])
@@ -169,45 +172,28 @@ def _axes_of(settings: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str,
     return {
         **axes,
         "profiler": profiler,
-        "is_control": all(point[axis] == value for axis, value in settings["control"].items()),
+        "is_control": point == {**point, **settings["control"]},
         "versions": {name: value for name, value in versions.items() if name != "point"},
     }
 
 
-def _row(
-    point: Mapping[str, Any],
-    made: Sequence[Measurement],
-    settings: Mapping[str, Any],
-    measured: Mapping[str, Sequence[Measurement]],
-) -> dict[str, Any]:
+def _row(axes: dict[str, Any], made: Sequence[Measurement], control: Sequence[Measurement]) -> dict[str, Any]:
+    """Return the row of a combination; the overhead is of the repeats that it and its control have."""
     duration = median_interval([each.values["duration_s"] for each in made])
+    overhead, results = paired_overhead(made, control, "duration_s"), made[0].values["results"]
+    over_s = overhead["overhead_s"]
     return {
-        **_axes_of(settings, point),
-        "results": made[0].values["results"],
+        **axes,
+        "results": results,
         **interval_figures("duration", "_s", duration),
         "confidence": duration.confidence,
         "n": duration.n,
-        "cpu_s": _median([each.values["cpu_s"] for each in made]),
-        "client_cpu_s": _median([each.values.get("client_cpu_s") for each in made]),
+        "cpu_s": median_of_all([each.values["cpu_s"] for each in made]),
+        "client_cpu_s": median_of_all([each.values.get("client_cpu_s") for each in made]),
         "body_bytes": made[0].values["body_bytes"],
-        **_overhead(point, made, settings["control"], measured),
-    }
-
-
-def _overhead(
-    point: Mapping[str, Any],
-    made: Sequence[Measurement],
-    control: Mapping[str, Any],
-    measured: Mapping[str, Sequence[Measurement]],
-) -> dict[str, Any]:
-    """Return the overhead over the control in the repeats that both have; Nones for the control or without one."""
-    is_control = all(point[axis] == value for axis, value in control.items())
-    found = paired_overhead(made, () if is_control else measured.get(_key({**point, **control}), ()), "duration_s")
-    overhead_s, results = found["overhead_s"], made[0].values["results"]
-    return {
-        **found,
-        "overhead_per_request_s": None if overhead_s is None else overhead_s / point["requests"],
-        "overhead_per_result_s": overhead_s / results if overhead_s is not None and results else None,
+        **overhead,
+        "overhead_per_request_s": None if over_s is None else over_s / axes["requests"],
+        "overhead_per_result_s": over_s / results if over_s is not None and results else None,
     }
 
 
@@ -242,16 +228,18 @@ def _differ(values: Iterable[Any]) -> bool:
     return len(set(map(str, values))) > 1
 
 
-def _headline(settings: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
-    judged = _judged(_largest(rows))
+def _headline(title: str, judged: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> str:
     if not judged:
-        return f"{settings['title']} No combination was measured together with its control."
-    least, most = min(judged, key=_overhead_of), max(judged, key=_overhead_of)
-    job = f"{units.count(most['requests'])} requests × {units.count(most['trees'])} trees"
+        return f"{title} No combination was measured together with its control."
+    least, most = judged[0], judged[-1]
     overhead = f"{signed_duration(least['overhead_s'])} ({_label(least, rows)})"
     if least is not most:
         overhead += f" to {signed_duration(most['overhead_s'])} ({_label(most, rows)})"
-    return f"{settings['title']} Overhead over the control, {job}: {overhead}."
+    return f"{title} Overhead over the control, {_job(most)}: {overhead}."
+
+
+def _job(row: Mapping[str, Any]) -> str:
+    return f"{units.count(row['requests'])} requests × {units.count(row['trees'])} trees"
 
 
 def _cost(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
@@ -263,13 +251,11 @@ def _cost(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> str:
     return f"{_label(row, rows)}: {signed_duration(row['overhead_s'])} [{interval}; n = {row['n']}]{each}"
 
 
-def _summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    judged = _judged(_largest(rows))
+def _summary(judged: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     if judged:
-        least, most = min(judged, key=_overhead_of), max(judged, key=_overhead_of)
-        yield f"Smallest overhead: {_cost(least, rows)}."
-        if least is not most:
-            yield f"Largest: {_cost(most, rows)}."
+        yield f"Smallest overhead: {_cost(judged[0], rows)}."
+    if len(judged) > 1:
+        yield f"Largest: {_cost(judged[-1], rows)}."
     if known := [row for row in judged if row["overhead_low_s"] is not None]:
         more = sum(row["overhead_low_s"] > 0 for row in known)
         less = sum(row["overhead_high_s"] < 0 for row in known)
@@ -278,8 +264,10 @@ def _summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield f"Largest job, {units.count(len(known))} combinations: {outcomes}."
 
 
-def _charts(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[tuple[str, Chart]]:
-    drawn = sorted(_judged(_largest(rows)), key=lambda row: float(row["duration_s"]))[:_MAX_BARS]
+def _charts(
+    judged: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]], control: Mapping[str, Any]
+) -> list[tuple[str, Chart]]:
+    drawn = sorted(judged, key=lambda row: float(row["duration_s"]))[:_MAX_BARS]
     if not drawn:
         return []
     faster = any(row["overhead_s"] < 0 for row in drawn)
@@ -298,15 +286,10 @@ def _charts(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list
         show=units.duration,
         part_names=("control", "overhead"),
     )
-    caption = f"The control is the same combination with {point_text(settings['control'])}."
+    caption = f"The control is the same combination with {point_text(control)}."
     if faster:
         caption += " × is the ratio to its control; below 1 it was faster, and has no second part."
     return [("Largest job", Chart(svg, caption))]
-
-
-def _largest(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    most = max((row["requests"] * row["trees"] for row in rows), default=0)
-    return [row for row in rows if row["requests"] * row["trees"] == most]
 
 
 def _judged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -326,8 +309,7 @@ def _pivot(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[
     others = [each for each in settings["usual"] if each != axis and _differ(row[each] for row in judged)]
     together: dict[str, dict[str, Any]] = {}
     for row in judged:
-        job = f"{units.count(row['requests'])} requests × {units.count(row['trees'])} trees"
-        name = ", ".join([*(f"{each} {row[each]}" for each in others), job])
+        name = ", ".join([*(f"{each} {row[each]}" for each in others), _job(row)])
         cells = together.setdefault(name, {"name": name, "control": units.duration(row["control_s"])})
         limits = f" [{_limits(row)}]" if _limits(row) else ""
         cells[str(row[axis])] = (
@@ -373,19 +355,6 @@ def _values(row: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> Iterator[
 
 def _named(rows: Sequence[Mapping[str, Any]], service: str) -> str:
     return service_name(service, [row["service"] for row in rows])
-
-
-def _overhead_of(row: Mapping[str, Any]) -> float:
-    return float(row["overhead_s"])
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median_interval(known).median if known else None
-
-
-def _key(point: Mapping[str, Any]) -> str:
-    return repr(sorted(point.items()))
 
 
 KIND = study_kind(__name__, _MatrixSettings, _MatrixJob, _MatrixValues)
