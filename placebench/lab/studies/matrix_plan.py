@@ -22,7 +22,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, UnsetType, defstruct
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, structs
 
 from placebench import limits
 from placebench.addresses import REQUEST
@@ -36,45 +36,41 @@ THIS = "this"
 EVERY = "every"
 """Value of the axis python: each Python on this machine."""
 INSTALLED = "installed"
-AXES: Mapping[str, Any] = {
-    "service": "tuned",
-    "server": "uwsgi",
-    "client": "http",
-    "database": "postgresql",
-    "python": THIS,
-    "version": INSTALLED,
-    "sqlalchemy": INSTALLED,
-    "driver": INSTALLED,
-    "users": 1,
-    "threads": 1,
-    "processes": 1,
-    "latency_ms": 0,
-    "proxies": 1,
-    "profiler": "off",
-}
-"""The axes that can be varied, each with its default value."""
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "server": ("uwsgi", "gunicorn", "mod_wsgi", "granian", "uvicorn", "wsgiref", "none"),
-    "client": ("http", "in-process"),
-    "database": ("postgresql", "mariadb", "sqlite", "none"),
-    "profiler": ("off", "light", "full"),
-}
-_NETWORK: Mapping[str, Any] = {
-    "latency_ms": Annotated[float, Meta(ge=0, le=limits.LATENCY_MS)],
-    "proxies": Annotated[int, Meta(ge=1, le=limits.PROXIES)],
-}
-"""Types of the axes of the emulated network between service and database: latency, and number of proxies."""
+_Workers = Annotated[int, Meta(ge=1, le=limits.WORKERS)]
 _HERE = Path(__file__).with_name("matrices")
 
 Point = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Job:
+class Stack(Struct, forbid_unknown_fields=True):
+    """The axes that can be varied: the type and the default value of each."""
+
+    service: str = "tuned"
+    server: Literal["uwsgi", "gunicorn", "mod_wsgi", "granian", "uvicorn", "wsgiref", "none"] = "uwsgi"
+    client: Literal["http", "in-process"] = "http"
+    database: Literal["postgresql", "mariadb", "sqlite", "none"] = "postgresql"
+    python: str = THIS
+    version: str = INSTALLED
+    sqlalchemy: str = INSTALLED
+    driver: str = INSTALLED
+    users: _Workers = 1
+    threads: _Workers = 1
+    processes: _Workers = 1
+    latency_ms: Annotated[float, Meta(ge=0, le=limits.LATENCY_MS)] = 0
+    """Latency of the emulated network between service and database."""
+    proxies: Annotated[int, Meta(ge=1, le=limits.PROXIES)] = 1
+    """Number of proxies of that network."""
+    profiler: Literal["off", "light", "full"] = "off"
+
+
+AXES: Mapping[str, Any] = {axis.name: axis.default for axis in structs.fields(Stack)}
+
+
+class Job(Struct, frozen=True, forbid_unknown_fields=True):
     """A number of requests on a database with a number of trees."""
 
-    requests: int
-    trees: int
+    requests: Annotated[int, Meta(ge=1, le=limits.REQUESTS)]
+    trees: Annotated[int, Meta(ge=1, le=limits.TREES)]
 
 
 @dataclass(frozen=True)
@@ -125,32 +121,15 @@ class Matrix:
         return Matrix(**{**vars(self), "jobs": jobs})
 
 
-def _kind(axis: str) -> Any:
-    """Return the type of a value on the axis."""
-    if axis in _NETWORK:
-        return _NETWORK[axis]
-    if isinstance(AXES[axis], int):
-        return Annotated[int, Meta(ge=1, le=limits.WORKERS)]
-    return Literal[_CHOICES[axis]] if axis in _CHOICES else str
-
-
 _AXES: Any = defstruct(
     "axes",
-    [(axis, Annotated[list[_kind(axis)], Meta(min_length=1)] | UnsetType, UNSET) for axis in AXES],  # type: ignore[misc]
-    forbid_unknown_fields=True,
-)
-_CONTROL: Any = defstruct(
-    "control", [(axis, _kind(axis) | UnsetType, UNSET) for axis in AXES], forbid_unknown_fields=True
-)
-_JOB: Any = defstruct(
-    "job",
     [
-        ("requests", Annotated[int, Meta(ge=1, le=limits.REQUESTS)]),
-        ("trees", Annotated[int, Meta(ge=1, le=limits.TREES)]),
+        (axis.name, Annotated[list[axis.type], Meta(min_length=1)] | UnsetType, UNSET)  # type: ignore[name-defined]
+        for axis in structs.fields(Stack)
     ],
     forbid_unknown_fields=True,
 )
-_JOBS = Annotated[list[_JOB], Meta(min_length=1)]
+_JOBS = Annotated[list[Job], Meta(min_length=1)]
 _QUICK: Any = defstruct(
     "quick", [("axes", _AXES | UnsetType, UNSET), ("jobs", _JOBS | UnsetType, UNSET)], forbid_unknown_fields=True
 )
@@ -163,7 +142,7 @@ _FILE: Any = defstruct(
         ("seed", Seed | UnsetType, UNSET),
         ("repeats", Annotated[int, Meta(ge=1, le=limits.REPEATS)] | UnsetType, UNSET),
         ("axes", _AXES | UnsetType, UNSET),
-        ("control", _CONTROL | UnsetType, UNSET),
+        ("control", Stack | UnsetType, UNSET),
         ("jobs", _JOBS),
         ("columns", Literal[tuple(AXES)] | UnsetType, UNSET),
         ("constraints", dict[str, str] | UnsetType, UNSET),
