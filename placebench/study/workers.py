@@ -10,11 +10,13 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict
+
+from markupsafe import Markup
 
 from placebench import units
 from placebench.compare.keep.documents import StudySettings
@@ -270,7 +272,8 @@ class OwnWorkersSession(StudySession[Path]):
 # --- the report
 
 
-_MIB = 2**20
+MIB = 2**20
+"""Bytes per MiB; axes are in MiB, so that their ticks are round numbers in the displayed unit."""
 _MEDIANS = ("job_s", "cpu_s", "start_s", "uss_bytes", "pss_bytes", "rss_bytes")
 _ROLES: Mapping[str, Role] = {"threads": "baseline", "forks": "variant", "spawned": "variant"}
 
@@ -367,27 +370,35 @@ _COLUMNS = (
 
 
 def _chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
-    spots = [
-        PointSeries(
-            _name(row),
-            [(row["pss_bytes"] / _MIB, row["throughput_per_s"])],
-            _ROLES.get(row["way"], "between"),
-        )
-        for row in rows
-    ]
-    svg = points(
-        spots,
+    svg = throughput_by_memory(
+        [(_name(row), _ROLES.get(row["way"], "between"), row) for row in rows],
         title="Jobs per second against memory",
         description="A point for each way and number of workers; up is faster, left is smaller.",
-        show=units.rate,
-        show_where=lambda value: units.size(value * _MIB),
-        keys=[
-            ("disc role-baseline", "threads"),
-            ("disc role-variant", "forked or spawned processes"),
-            ("disc role-between", "an event loop, or threads without a GIL"),
-        ],
+        keys=("threads", "forked or spawned processes", "an event loop, or threads without a GIL"),
     )
     return Chart(svg, "Up is faster; left is smaller (peak PSS of all processes together).")
+
+
+def throughput_by_memory(
+    rows: Iterable[tuple[str, Role, Mapping[str, Any]]], *, title: str, description: str, keys: tuple[str, str, str]
+) -> Markup:
+    """Return a chart of the throughput of rows, each with its name and role, against their PSS.
+
+    keys: what the roles baseline, variant and between stand for.
+    """
+    return points(
+        [PointSeries(name, [(row["pss_bytes"] / MIB, row["throughput_per_s"])], role) for name, role, row in rows],
+        title=title,
+        description=description,
+        show=units.rate,
+        show_where=mebibytes,
+        keys=[(f"disc role-{role}", key) for role, key in zip(("baseline", "variant", "between"), keys, strict=True)],
+    )
+
+
+def mebibytes(value: float) -> str:
+    """Return a size given in MiB as text."""
+    return units.size(value * MIB)
 
 
 def _notes(run: Run, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -25,7 +25,7 @@ from placebench.decoding import Amount, AtLeastOne, Count, Meta, Positive
 from placebench.errors import PlacebenchError
 from placebench.lab.studies.commands import ALL_WORKLOADS, REPLICATES, WORKLOADS, ByPreset, WorkersOptions
 from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec, run_study, study_kind
-from placebench.page.axis_charts import Line, PointSeries, lines, points
+from placebench.page.axis_charts import Line, lines
 from placebench.page.svg import Role
 from placebench.report.model import Chart
 from placebench.report.study_report import (
@@ -39,13 +39,10 @@ from placebench.report.study_report import (
 )
 from placebench.results import Run
 from placebench.stats import median_interval
+from placebench.study.workers import MIB, mebibytes, throughput_by_memory
 
 if TYPE_CHECKING:
-    from placebench.compare.load.client_process import Driven
-    from placebench.compare.load.clients import HttpClient
-    from placebench.compare.measure.same_responses import SameResponses
-    from placebench.meters.meters import Backends
-    from placebench.meters.processes import Memory, MemorySampler
+    from placebench.meters.processes import Memory
     from placebench.runtime.running_server import RunningServer, ServerSpec
 
 
@@ -209,10 +206,57 @@ class WorkersStudy:
 
     @contextmanager
     def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
+        from placebench.compare.load.client_process import responses_folder
         from placebench.compare.load.clients import http_client
+        from placebench.lab.placement_api import placement_workload
+        from placebench.meters.meters import Backends, backend_cpu_between, read_backends
+        from placebench.meters.processes import MemorySampler, read_tree_cpu_s
+        from placebench.runtime.application_servers import serve
 
-        with Restartable(lambda: http_client(setup.folder)) as client, _slow_service() as upstream:
-            yield _Meter(self, setup, client, setup.same_responses(), upstream).measure
+        same, bodies = setup.same_responses(), responses_folder(setup.folder)
+
+        def measure(point: Point, _: int) -> dict[str, Any]:
+            server, slots = point.get("server", THREADS), point["processes"] * point["threads"]
+            name = f"{point['workload']} by {point['processes']} x {point['threads']} {server}"
+            url, paths = setup.data.url, self.paths(point["workload"])
+            different = list(dict.fromkeys(paths))
+            workload, times = placement_workload(*different), len(paths) // len(different)
+
+            def cpu(pids: list[int]) -> "tuple[float, Backends | None]":
+                """Return the CPU seconds of the service, and those of the backends: none without a database."""
+                backends = read_backends(url) if point["workload"] in _ON_DATABASE else Backends({})
+                return read_tree_cpu_s(pids), backends
+
+            spec = self.server_spec(point, url, setup.folder / "log" / f"{server}.log", upstream)
+            with connections.in_use() as client, serve(spec) as service:
+                if server in EVENT_LOOPS:
+                    _wait_until_loaded(service)
+                warm_up = client.drive(service.url, placement_workload(paths[0]), times=2 * slots, users=slots)
+                same.check_all(name, warm_up.check().responses, bodies)
+                metered = service.metered_pids()
+                cpu_before_s, backends_before = cpu(metered)
+                with MemorySampler(service.pid, service.worker_pids()) as memory:
+                    seen = client.drive(service.url, workload, times=times, users=self.users)
+                cpu_after_s, backends_after = cpu(metered)
+                service.check()
+                same.check_all(name, seen.check().responses, bodies)
+            shared = memory.samples[0].shared_bytes
+            over_time = [[each.at_s, *_sizes(each.process_tree), shared - each.shared_bytes] for each in memory.samples]
+            return {
+                "elapsed_s": seen.elapsed_s,
+                "requests": len(paths),
+                "throughput_per_s": len(paths) / seen.elapsed_s,
+                "latency_s": statistics.median(seen.wall_s),
+                "worker_cpu_s": cpu_after_s - cpu_before_s,
+                "backend_cpu_s": backend_cpu_between(backends_before, backends_after),
+                "client_cpu_s": seen.client_cpu_s,
+                **dict(zip(("pss_bytes", "uss_bytes", "rss_bytes"), _sizes(memory.peak), strict=True)),
+                "unshared_bytes": memory.unshared_bytes,
+                "memory": over_time,
+            }
+
+        with Restartable(lambda: http_client(setup.folder)) as connections, _slow_service() as upstream:
+            yield measure
 
     def paths(self, workload: str) -> list[str]:
         """Return the paths of the workload's requests, in the order in which they are sent."""
@@ -284,82 +328,7 @@ def _wait_until_loaded(server: "RunningServer") -> None:
         before = now
 
 
-@dataclass
-class _Meter:
-    """Measures one point after the other, and compares their responses."""
-
-    study: WorkersStudy
-    setup: StudySetup
-    client: "Restartable[HttpClient]"
-    same: "SameResponses"
-    upstream: str
-
-    def measure(self, point: Point, _: int) -> dict[str, Any]:
-        """Measure one point on a fresh server."""
-        from placebench.lab.placement_api import placement_workload
-        from placebench.runtime.application_servers import serve
-
-        log = self.setup.folder / "log" / f"{point.get('server', THREADS)}.log"
-        spec = self.study.server_spec(point, self.setup.data.url, log, self.upstream)
-        paths = self.study.paths(point["workload"])
-        with self.client.in_use() as client, serve(spec) as server:
-            if spec.server in EVENT_LOOPS:
-                _wait_until_loaded(server)
-            slots = point["processes"] * point["threads"]
-            self._check(point, client.drive(server.url, placement_workload(paths[0]), times=2 * slots, users=slots))
-            return self._load(point, server, client, paths)
-
-    def _load(self, point: Point, server: "RunningServer", client: "HttpClient", paths: list[str]) -> dict[str, Any]:
-        from placebench.lab.placement_api import placement_workload
-        from placebench.meters.meters import backend_cpu_between
-        from placebench.meters.processes import MemorySampler, read_tree_cpu_s
-
-        workers = server.worker_pids()
-        different = list(dict.fromkeys(paths))
-        workload, times = placement_workload(*different), len(paths) // len(different)
-        metered = server.metered_pids()
-        before, backends_before = read_tree_cpu_s(metered), self._backends(point)
-        with MemorySampler(server.pid, workers) as memory:
-            seen = client.drive(server.url, workload, times=times, users=self.study.users)
-        cpu_s, backends_after = read_tree_cpu_s(metered) - before, self._backends(point)
-        server.check()
-        self._check(point, seen)
-        return {
-            "elapsed_s": seen.elapsed_s,
-            "requests": len(paths),
-            "throughput_per_s": len(paths) / seen.elapsed_s,
-            "latency_s": statistics.median(seen.wall_s),
-            "worker_cpu_s": cpu_s,
-            "backend_cpu_s": backend_cpu_between(backends_before, backends_after),
-            "client_cpu_s": seen.client_cpu_s,
-            **_memory(memory),
-        }
-
-    def _backends(self, point: Point) -> "Backends | None":
-        """Return the CPU of the database backends; empty for a workload without a database."""
-        from placebench.meters.meters import Backends, read_backends
-
-        return read_backends(self.setup.data.url) if point["workload"] in _ON_DATABASE else Backends({})
-
-    def _check(self, point: Point, seen: "Driven") -> None:
-        """Raise LoadError if a request failed, GateFailedError if a response differs from the first one."""
-        from placebench.compare.load.client_process import responses_folder
-
-        name = f"{point['workload']} by {point['processes']} x {point['threads']} {point.get('server', THREADS)}"
-        self.same.check_all(name, seen.check().responses, responses_folder(self.setup.folder))
-
-
-def _memory(sampler: "MemorySampler") -> dict[str, Any]:
-    peak, shared = sampler.peak, sampler.samples[0].shared_bytes
-    over_time = [[each.at_s, *_figures(each.process_tree), shared - each.shared_bytes] for each in sampler.samples]
-    return {
-        **dict(zip(("pss_bytes", "uss_bytes", "rss_bytes"), _figures(peak), strict=True)),
-        "unshared_bytes": sampler.unshared_bytes,
-        "memory": over_time,
-    }
-
-
-def _figures(memory: "Memory") -> tuple[int, int, int]:
+def _sizes(memory: "Memory") -> tuple[int, int, int]:
     return memory.pss_bytes, memory.uss_bytes, memory.rss_bytes
 
 
@@ -370,8 +339,6 @@ _MEDIANS = ("throughput_per_s", "latency_s", "pss_bytes", "uss_bytes", "rss_byte
 _UNSHARED = 4
 """Index of the un-shared bytes in a sample of `memory`."""
 _MAX_POINTS_OF_LINE = 25
-_MIB = 2**20
-"""Bytes per MiB; axes are in MiB, so that their ticks are round numbers in the displayed unit."""
 _NAMES = {
     "compute": "pure computation",
     "database": "waiting for the database",
@@ -496,26 +463,11 @@ _COLUMNS = (
 
 def _throughput_charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Chart]]:
     for workload in dict.fromkeys(row["workload"] for row in rows):
-        spots = [
-            PointSeries(
-                row["mix"],
-                [(row["pss_bytes"] / _MIB, row["throughput_per_s"])],
-                _role(row),
-            )
-            for row in rows
-            if row["workload"] == workload
-        ]
-        svg = points(
-            spots,
+        svg = throughput_by_memory(
+            [(row["mix"], _role(row), row) for row in rows if row["workload"] == workload],
             title=f"Throughput against memory, {_NAMES[workload]}",
             description="A point for each mix of processes and threads; up is faster, left is smaller.",
-            show=units.rate,
-            show_where=_mebibytes,
-            keys=[
-                ("disc role-baseline", "threads in one process"),
-                ("disc role-variant", "processes of one thread"),
-                ("disc role-between", "both, one of each, or an event loop"),
-            ],
+            keys=("threads in one process", "processes of one thread", "both, one of each, or an event loop"),
         )
         caption = "Processes x threads. Up is faster; left is smaller (peak PSS of the process tree)."
         yield f"{_NAMES[workload].capitalize()}: throughput against memory", Chart(svg, caption)
@@ -527,15 +479,13 @@ def _unshared_charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, C
         title = f"Memory un-shared by copy-on-write, {_NAMES[workload]}"
         svg = lines(
             [
-                Line(
-                    row["mix"], [(at_s, max(0.0, lost / _MIB)) for at_s, lost in row["unshared_over_time"]], _role(row)
-                )
+                Line(row["mix"], [(at_s, max(0.0, lost / MIB)) for at_s, lost in row["unshared_over_time"]], _role(row))
                 for row in rows
                 if row["workload"] == workload
             ],
             title=title,
             description="A line for each mix: memory that its workers no longer share since the first request.",
-            show=_mebibytes,
+            show=mebibytes,
             show_where=units.duration,
         )
         caption = (
@@ -543,10 +493,6 @@ def _unshared_charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, C
             "reading a Python object writes its reference count."
         )
         yield title, Chart(svg, caption)
-
-
-def _mebibytes(value: float) -> str:
-    return units.size(value * _MIB)
 
 
 def _role(row: Mapping[str, Any]) -> Role:
