@@ -4,12 +4,11 @@ The main class is `OperatorsStudy`, the study of `placebench lab study operators
 """
 
 import json
-import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
@@ -22,12 +21,12 @@ from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import Measurement
 from placebench.compare.what.http_request import Reply, get
 from placebench.decoding import AtLeastOne, Count, Meta, Positive, Struct, read_toml
-from placebench.errors import LoadError, PlacebenchError, TooFewReplicatesError
+from placebench.errors import LoadError, PlacebenchError
 from placebench.lab.studies.commands import OPERATORS_REPLICATES, OperatorsOptions
 from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec, run_study, study_kind
 from placebench.report.study_report import StudyResults, interval_columns, measured, valid_points
 from placebench.results import Run
-from placebench.stats import hodges_lehmann
+from placebench.study.overheads import control_measurements, paired_ratio
 
 if TYPE_CHECKING:
     from placebench.compare.what.variants import Variant
@@ -285,18 +284,8 @@ _COLUMNS = (
 def results(run: Run) -> StudyResults:
     """Return one row per inventory and setting."""
     settings, found = run.head.settings, list(valid_points(run))
-    cpu = {  # seconds per request by repeat, if all requests had a response and all CPU could be read
-        (point["topology"], point["setting"]): {
-            each.repeat: each.values["cpu_s"] / each.values["requests"]
-            for each in made
-            if each.values["cpu_s"] is not None
-        }
-        for point, made in found
-    }
-    rows = [
-        _row(point, made, cpu[point["topology"], point["setting"]], cpu.get((point["topology"], settings["base"]), {}))
-        for point, made in found
-    ]
+    base = {"setting": settings["base"]}
+    rows = [_row(point, made, control_measurements(point, base, found)) for point, made in found]
     return StudyResults(
         headline=_headline(rows, settings["base"]),
         rows=rows,
@@ -319,16 +308,15 @@ def results(run: Run) -> StudyResults:
     )
 
 
-def _row(
-    point: Mapping[str, Any], made: Sequence[Measurement], cpu: Mapping[int, float], base: Mapping[int, float]
-) -> dict[str, Any]:
-    values = [each.values for each in made]
-    ratios = [] if cpu is base else [math.log(cpu[repeat] / base[repeat]) for repeat in sorted(cpu.keys() & base)]
-    estimate = math.exp(median(ratios)) if ratios else None
-    low, high = None, None  # with too few repeats
-    with suppress(TooFewReplicatesError):
-        change = hodges_lehmann(ratios)
-        estimate, low, high = (math.exp(each) for each in (change.estimate, change.low, change.high))
+def _cpu_per_request(made: Sequence[Measurement]) -> dict[int, float]:
+    """Return seconds by repeat, of repeats in which all requests had a response and all CPU could be read."""
+    return {
+        each.repeat: each.values["cpu_s"] / each.values["requests"] for each in made if each.values["cpu_s"] is not None
+    }
+
+
+def _row(point: Mapping[str, Any], made: Sequence[Measurement], base: Sequence[Measurement]) -> dict[str, Any]:
+    values, cpu = [each.values for each in made], _cpu_per_request(made)
     elapsed_s, latency_s, _ = TIMES
     answered = [each for each in values if each[elapsed_s] is not None]
     return {
@@ -337,9 +325,7 @@ def _row(
         "requests": sum(each["requests"] for each in values),
         "unanswered": sum(each["unanswered"] for each in values),
         "cpu_s_per_request": _median(list(cpu.values())),
-        "cpu_ratio": estimate,
-        "cpu_ratio_low": low,
-        "cpu_ratio_high": high,
+        **paired_ratio("cpu_ratio", cpu, _cpu_per_request(base)),
         "latency_s": _median([each[latency_s] for each in answered]),
         "throughput_per_s": _median([each["requests"] / each[elapsed_s] for each in answered]),
         "candidates": _median([each["candidates"] for each in values if each["candidates"] is not None]),
