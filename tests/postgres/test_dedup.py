@@ -14,7 +14,7 @@ from placebench.lab.reference.api.handlers.candidates import find_candidates
 from placebench.lab.reference.candidates import dedup_service as service
 from placebench.lab.reference.candidates.dedup import equivalence, relevance, selection
 from placebench.lab.reference.candidates.dedup.decode import DecodedTrees
-from placebench.lab.reference.candidates.dedup.equivalence import equivalence_classes
+from placebench.lab.reference.candidates.dedup.equivalence import EquivalenceClasses
 from placebench.lab.reference.candidates.dedup.fetch import fetch, read_rows
 from placebench.lab.reference.candidates.dedup.relevance import Assessor
 from placebench.lab.reference.candidates.dedup.solver import solve
@@ -284,7 +284,7 @@ def test_equal_storages_are_searched_once(cloud: Any, on_postgresql: Engine) -> 
     query, index = "resources=VCPU:1,DISK_GB:10", TreeIndex()
     with on_postgresql.connect() as connection:
         fetch(connection, index)
-    classes = equivalence_classes(index, Assessor(parse_query(query)))
+    classes = EquivalenceClasses(index, Assessor(parse_query(query))).all()
 
     assert [len(each.trees) for each in classes if not each.candidates.is_empty()] == [2]
     assert cloud.candidates(query) == ["cn1 VCPU:1, ss1 DISK_GB:10", "cn2 VCPU:1, ss2 DISK_GB:10"]

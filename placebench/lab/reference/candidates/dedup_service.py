@@ -20,7 +20,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from placebench.lab.reference.candidates.dedup.decode import DecodedTrees
-from placebench.lab.reference.candidates.dedup.equivalence import equivalence_classes
+from placebench.lab.reference.candidates.dedup.equivalence import EquivalenceClasses
 from placebench.lab.reference.candidates.dedup.fetch import fetch, fetch_names, names_in, read_rows
 from placebench.lab.reference.candidates.dedup.relevance import Assessor
 from placebench.lab.reference.candidates.dedup.selection import (
@@ -189,7 +189,7 @@ class _Reader:
                 trees = Trees.between(first, first + MAX_HELD_IDS - 1)
                 fetch(self._connection, part, trees, aggregates=self._aggregates, summed=self._summed)
                 part.names = names
-                selected = Selection(self._request, DEFAULTS).select(equivalence_classes(part, assessor))
+                selected = Selection(self._request, DEFAULTS).select(EquivalenceClasses(part, assessor).all())
                 yield from write(selected, part)
 
         return write_document(parts(lambda selected, _: write_requests(selected)), parts(write_summaries))

@@ -1,4 +1,4 @@
-"""Groups the trees of an index into classes with equal candidates, each searched once: `equivalence_classes`."""
+"""Groups the trees of an index into classes with equal candidates, each searched once: `EquivalenceClasses`."""
 
 from bisect import bisect_left
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
@@ -82,18 +82,6 @@ class EquivalenceClass(NamedTuple):
     trees: Collection[TreeTexts]
 
 
-def equivalence_classes(
-    index: TreeIndex, assessor: Assessor, root_ids: Collection[int] | None = None, start: float = 0
-) -> Iterator[EquivalenceClass]:
-    """Yield the trees with these roots (None: all trees) in classes; each distinct anchor is searched once.
-
-    start: where to begin among the layouts, and among the trees of each layout, if the request has a limit; a share
-        from 0 to less than 1.
-    """
-    grouping = _Grouping(index, assessor)
-    return grouping.all(start) if root_ids is None else grouping.of_roots(root_ids)
-
-
 class _Usable(NamedTuple):
     """The sharing providers that a tree can use."""
 
@@ -102,8 +90,14 @@ class _Usable(NamedTuple):
     uuids: list[str]
 
 
-class _Grouping:
+class EquivalenceClasses:
+    """The classes of trees for one request; each distinct anchor is searched once, whichever trees have it.
+
+    The index may grow meanwhile, except by sharing providers and names.
+    """
+
     def __init__(self, index: TreeIndex, assessor: Assessor) -> None:
+        """Find the sharing providers, and what depends on them."""
         self._index = index
         self._assessor = assessor
         self._maker = TemplateMaker(assessor.request)
@@ -132,18 +126,19 @@ class _Grouping:
             and assessor.request.limit is None
             and all(each.in_tree is None for each in assessor.request.groups)
         )
-        # The roots of trees that in_tree names or that have a sharing provider, by class.
-        self._special: dict[TreeClass, set[int]] = {}
-        for root_id in {*index.names.roots_of_named.values(), *(each.root_id for each in self._sharing)}:
-            if root_id in index.class_of:
-                self._special.setdefault(index.class_of[root_id], set()).add(root_id)
 
-    def all(self, start: float) -> Iterator[EquivalenceClass]:
+    def all(self, start: float = 0) -> Iterator[EquivalenceClass]:
+        """Yield all trees in classes.
+
+        start: where to begin among the layouts, and among the trees of each layout, if the request has a limit; a share
+            from 0 to less than 1.
+        """
         for layout in rotated(self._index.layouts.values(), start):
             alike = self._kept(layout) if self._keeps else self._some_at_a_time(layout, start)
             yield from starmap(self._class, alike)
 
     def of_roots(self, root_ids: Collection[int]) -> Iterator[EquivalenceClass]:
+        """Yield the trees with these roots in classes."""
         by_layout: dict[TreeLayout, dict[TreeClass, dict[int, TreeTexts]]] = {}
         for root_id in root_ids:
             own = self._index.class_of[root_id]
@@ -179,17 +174,26 @@ class _Grouping:
         Only one tree of each group is searched.
         found: classes of this layout, each with some of its trees by root id.
         """
-        for each in self._special.keys() & found.keys():
-            trees, special = found[each], self._special[each]
-            for root_id in special & trees.keys():
+        special = self._special()
+        for each in special.keys() & found.keys():
+            trees, apart = found[each], special[each]
+            for root_id in apart & trees.keys():
                 uuids = self._usable[each.aggregates, root_id].uuids
                 yield AlikeTrees(each, [[*trees[root_id], *uuids]], root_id)
-            found[each] = {root_id: tree for root_id, tree in trees.items() if root_id not in special}
+            found[each] = {root_id: tree for root_id, tree in trees.items() if root_id not in apart}
         alike: dict[Hashable, list[TreeClass]] = {}
         for each, key in zip(found, zip(*self._columns(layout, found), strict=True), strict=True):
             alike.setdefault(key, []).append(each)
         for classes in alike.values():
             yield AlikeTrees(classes[0], self._texts(found, classes), _UNNAMED)
+
+    def _special(self) -> dict[TreeClass, set[int]]:
+        """Return the roots of trees that in_tree names or that have a sharing provider, by class."""
+        special: dict[TreeClass, set[int]] = {}
+        for root_id in {*self._index.names.roots_of_named.values(), *(each.root_id for each in self._sharing)}:
+            if root_id in self._index.class_of:
+                special.setdefault(self._index.class_of[root_id], set()).add(root_id)
+        return special
 
     def _texts(
         self, found: Mapping[TreeClass, Mapping[int, TreeTexts]], classes: Sequence[TreeClass]

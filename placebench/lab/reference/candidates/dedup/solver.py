@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Final
 
-from placebench.lab.reference.candidates.dedup.equivalence import equivalence_classes
+from placebench.lab.reference.candidates.dedup.equivalence import EquivalenceClasses
 from placebench.lab.reference.candidates.dedup.relevance import SAME_RELEVANCE, Assessor, Equivalence, providers_of
 from placebench.lab.reference.candidates.dedup.selection import (
     Selected,
@@ -44,9 +44,9 @@ def solve(
     """
     if not _check_names(index, request):
         return _EMPTY
-    selection, assessor = Selection(request, settings), Assessor(request, equivalence)
+    selection, classes = Selection(request, settings), EquivalenceClasses(index, Assessor(request, equivalence))
     if selection.left is None:
-        return _write_body(index, selection.select(equivalence_classes(index, assessor)))
+        return _write_body(index, selection.select(classes.all()))
     share, roots = first_tree(request, settings), index.roots
     start = roots[int(share * len(roots))] - 1 if roots else 0
     count = selection.first_count if selection.depth_first else len(roots)
@@ -54,21 +54,21 @@ def solve(
     # If the first trees do not suffice, it costs less to compare all trees by their classes than one by one.
     selected, searched = Selected(), list[int]()
     for some in islice(some_roots, _PARTS_BY_ROOT if selection.depth_first else None):
-        selection.select(equivalence_classes(index, assessor, some), selected)
+        selection.select(classes.of_roots(some), selected)
         searched += some
         if not selection.left:
             break
     if selection.left and len(searched) < len(roots):
         first_texts = {index.class_of[root_id].trees[root_id][0] for root_id in searched}
-        selection.select(equivalence_classes(index, assessor, start=share), selected, first_texts)
+        selection.select(classes.all(share), selected, first_texts)
     return _write_body(index, selected)
 
 
 def solve_some(index: TreeIndex, selection: Selection, assessor: Assessor, some_roots: Iterable[Sequence[int]]) -> Body:
     """Return the JSON body of the candidates in the trees of these roots, taken in turn until there are enough."""
-    selected = Selected()
+    selected, classes = Selected(), EquivalenceClasses(index, assessor)
     for roots in some_roots:
-        selection.select(equivalence_classes(index, assessor, roots), selected)
+        selection.select(classes.of_roots(roots), selected)
         if not selection.left:
             break
     return _write_body(index, selected)
@@ -114,7 +114,7 @@ def _check_names(index: TreeIndex, request: CandidateRequest) -> bool:
             continue
         for before in request.groups[:number]:
             alone = Assessor(replace(request, groups=(before,), same_subtrees=(), limit=1))
-            if all(found.candidates.is_empty() for found in equivalence_classes(index, alone)):
+            if all(found.candidates.is_empty() for found in EquivalenceClasses(index, alone).all()):
                 return False
         assessor = Assessor(request)
         tree_classes = [each for layout in index.layouts.values() for each in layout.classes.values()]
