@@ -567,8 +567,9 @@ def test_rows_that_two_counts_do_not_agree_on_are_no_figure(mode: str, mutant: A
 
 
 def _leaf_with_gap(patch: pytest.MonkeyPatch) -> None:
-    """The time between two statements belongs to the first."""
+    """The time between two statements belongs to the first, and no sample corrects it."""
     patch.setattr(timeline, "_between", lambda left, _entered: left.stack)
+    patch.setattr(timeline, "_estimate_gaps", lambda *_: None)
 
 
 def _late_interval(patch: pytest.MonkeyPatch) -> None:
