@@ -29,8 +29,8 @@ _INSTALL = (
     "placebench starts a server of its own)"
 )
 _INSPECT = """
-import glob, json, site, sys
-folders = site.getsitepackages()
+import glob, json, os, site, sys
+folders = [folder for folder in site.getsitepackages() if os.path.isdir(folder)]  # Debian's names missing ones
 built = [path for folder in folders for path in glob.glob(folder + "/mod_wsgi/server/mod_wsgi-py*.so")]
 print(json.dumps([folders, built, sys.base_prefix, "%d.%d" % sys.version_info[:2]]))
 """

@@ -68,3 +68,18 @@ def test_what_is_missing_is_said_with_how_to_get_it(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(mod_wsgi, "server_account", lambda: Account("nobody", 65534, 65534))
     with pytest.raises(MissingExtraError, match=r"Apache runs as nobody for root, who cannot enter .*chmod o\+x"):
         find_mod_wsgi()
+
+
+def test_folders_of_packages_that_do_not_exist_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian's Python names `local/lib/python3.11/dist-packages` in each environment, whether it is there or not."""
+    (tmp_path / "sitecustomize.py").write_text("import site\nsite.getsitepackages = lambda: ['/nowhere', '/usr']\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(mod_wsgi, "_PATH", "/nowhere")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    modules = tmp_path / "lib" / "apache2" / "modules"
+    modules.mkdir(parents=True)
+    (modules / "mod_wsgi.so").write_bytes(b"libpython%d.%d.so" % sys.version_info[:2])
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "apache2").touch(mode=0o755)
+
+    assert ("/usr",) == find_mod_wsgi().packages
