@@ -222,6 +222,11 @@ def _solve_spread(
     for anchor_id in first:
         if all(anchor_id in anchors for anchors in serving):
             choices = [first[anchor_id], *(each[anchor_id] for each in others)]
+            if sum(map(len, choices)) == len(choices):  # one provider per class, as in each tree of flat hosts
+                only = tuple(chain.from_iterable(choices))
+                if filters.hold_required(only):
+                    yield anchor_id, only
+                continue
             for number, providers in enumerate(islice(choices_with_traits(choices, filters.required), most)):
                 if number >= FEW:
                     limit.count_found()
