@@ -90,7 +90,9 @@ class LoadError(PlacebenchError):
 
 
 class FailedRequestsError(LoadError):
-    """Requests to the application failed, rather than the means to send them."""
+    """Requests to the application failed, rather than the means to send them; exit code 1."""
+
+    exit_code = 1
 
 
 class NoTrafficError(GateFailedError):

@@ -422,7 +422,7 @@ class CompareRun:
             self._run.save(same_responses={})
             logs = f"; the logs of the variants: {self._run.path / 'log'}"
             is_variant = not (found.failed_alone and found.baseline_failed)
-            raise self._same.error(said + logs * found.failed_alone) if is_variant else LoadError(said + logs)
+            raise self._same.error(said + logs * found.failed_alone) if is_variant else FailedRequestsError(said + logs)
         earlier = self._earlier_left_out
         if self.replicates.blocks and earlier.keys() != problems.keys():
             raise RunFolderError(

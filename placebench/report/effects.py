@@ -262,11 +262,16 @@ def join_and(parts: Sequence[str]) -> str:
 
 
 def status_sentences(head: RunHead) -> list[str]:
-    """Return sentences on how an incomplete run ended, and on why its server CPU was not measured."""
+    """Return sentences on how an incomplete run ended, and on why its server CPU was not measured.
+
+    The reason of a failure is left out if it is how responses differ, which every report says where it is about them.
+    """
+    difference = head.same_responses.get("difference")
+    reason = "" if difference and difference in head.note else head.note
     how = {
         "running": "This run is still under way, or was killed",
         "interrupted": "This run was interrupted",
-        "failed": f"This run failed ({head.note})" if head.note else "This run failed",
+        "failed": f"This run failed ({reason})" if reason else "This run failed",
     }.get(head.status)
     partial = [f"{how}: the report shows what was measured until then."] if how else []
     seen = head.manifest.get("server_cpu", MEASURED)

@@ -75,7 +75,10 @@ def render_text(report: Report, *, width: int | None = None) -> str:
 
 
 def render_markdown(report: Report) -> str:
-    """Return the report as Markdown: the content of `render_text`, then data and request, and the conclusion."""
+    """Return the report as Markdown: the content of `render_text`, then data and request, and the conclusion.
+
+    Remarks that the conclusion repeats are only there.
+    """
     lines = [f"### {markdown(report.headline)}", ""]
     lines += [f"* {markdown(each)}" for each in (*report.notices, *map(_plain, report.summary))]
     if gates := _gates(report):
@@ -87,7 +90,8 @@ def render_markdown(report: Report) -> str:
     for table in report.overview:
         rows = [list(map(markdown, row)) for row in _cells(table)]
         lines += ["", *_markdown_table([markdown(_plain(column.label)) for column in table.columns], rows)]
-    lines += ["", *(f"* {markdown(each)}" for each in report.remarks)] if report.remarks else []
+    remarks = [each for each in report.remarks if each not in report.conclusion]
+    lines += ["", *(f"* {markdown(each)}" for each in remarks)] if remarks else []
     for paragraph in filter(None, (report.about, report.conclusion)):
         lines += ["", markdown(paragraph)]
     return "\n".join([*lines, ""])

@@ -142,6 +142,8 @@ class CapacitySeries:
             elif step.outcome == "broken":
                 broken = min(broken or step.load, step.load)
         last = made[-1]
+        if not held and last.outcome == "generator":
+            raise LoadError(f"{last.why}, even at {last.load:.3g} arrivals/s")
         if not held:
             raise UnmeasurableError(f"{self._objective} does not hold even at {last.load:.3g} arrivals/s: {last.why}")
         if not broken:

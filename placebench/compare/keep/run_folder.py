@@ -112,7 +112,7 @@ class RunFolder:
             status, note = "interrupted", "interrupted by the user; what was measured until then is here"
             raise
         except BaseException as error:
-            note = f"{type(error).__name__}: {error}"
+            note = error_text(error)
             raise
         finally:
             self.timer.switch(None)
@@ -163,7 +163,7 @@ class RunFolder:
         self.save(failed_parts=[*others, FailedPart(part, variant, reason)])
 
 
-def error_text(error: Exception) -> str:
+def error_text(error: BaseException) -> str:
     """Return the error's message on one line, preceded by the type unless it is a PlacebenchError."""
     ours = str(error) if isinstance(error, PlacebenchError) else ""
     return " ".join((ours or f"{type(error).__name__}: {error}").split())

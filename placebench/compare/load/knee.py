@@ -17,7 +17,7 @@ from placebench.compare.load.load_run import LoadSpec, run_load
 from placebench.compare.load.load_steps import Knee, LoadStep, Objective, Saturated, knee_points
 from placebench.compare.load.step_outcomes import highest_rate, judge_load
 from placebench.compare.what.validity import LOAD_RULES, LoadRules
-from placebench.errors import LoadError
+from placebench.errors import FailedRequestsError, LoadError
 from placebench.meters.full_resource import UsageMeter, find_service, name_full
 from placebench.stats import crossing_rate
 
@@ -74,7 +74,7 @@ class KneeLoad:
         self._arrivals, self._rules, self._after_step = arrivals, rules, after_step
 
     def alone(self) -> float:
-        """Return the latency in seconds of a user who is alone, once warm; raises LoadError if all requests fail.
+        """Return the latency in seconds of a user who is alone, once warm; raises FailedRequestsError if all requests fail.
 
         It is the lower quartile, which other programs on the machine change less than the median.
         """
@@ -83,7 +83,9 @@ class KneeLoad:
         )
         result = run_load(spec, folder=self._folder)
         if not result.latency_s:
-            raise LoadError(f"every request of a user who is alone failed, first: {result.failure_messages[0]}")
+            raise FailedRequestsError(
+                f"every request of a user who is alone failed, first: {result.failure_messages[0]}"
+            )
         return max(sorted(result.latency_s)[len(result.latency_s) // 4], 1e-6)
 
     def step(self, rate: float, *, seed: int) -> tuple[LoadStep, LoadResult]:

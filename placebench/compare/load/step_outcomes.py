@@ -16,6 +16,8 @@ Beyond it a queue grows, which a longer step would show. With few arrivals the r
 reciprocal root of the number of requests is always allowed.
 """
 _MAX_STEPS = 30
+_MAX_LIMITED = 3
+"""Maximum number of rates in a row at which the generator was the limit, if no rate held: lower ones would not help."""
 
 
 def highest_rate(measure: Callable[[float], LoadStep], start: float, resolution: float = 0.05) -> Iterator[LoadStep]:
@@ -24,16 +26,19 @@ def highest_rate(measure: Callable[[float], LoadStep], start: float, resolution:
     resolution: a share of the rate, 5 % unless given.
 
     A step in which the generator was the limit is repeated once; if it was the limit again, the search goes on below
-    that rate.
+    that rate. It ends if the generator was the limit at three rates in a row and no rate held: the machine is too busy.
     """
-    held, above = 0.0, math.inf
+    held, above, limited = 0.0, math.inf, 0
     load = start
     for _ in range(_MAX_STEPS):
         step = yield from _step_twice(measure, load)
+        limited = limited + 1 if step.outcome == "generator" else 0
         if step.outcome == "held":
             held = load
         else:
             above = load
+        if limited == _MAX_LIMITED and not held:
+            return
         if above <= held * (1 + resolution):
             return
         load = 2 * held if above == math.inf else above / 2 if not held else math.sqrt(held * above)

@@ -149,7 +149,8 @@ def execute_changes(
     """Return for each pair of commits which of the changes are executed or read, saved as executed.json.
 
     trees: the top folder of each variant's commit. requests: the minimum number of requests. Takes a start of each
-    variant and some 2 s; a pair whose variants differ by more than the commit is left out.
+    variant and some 2 s; a pair whose variants differ by more than the commit is left out. Raises FailedRequestsError
+    if a request fails: what it would have executed is not known.
     """
     named, made = prepared.named, list[ExecutedChange]()
     files = {pair: found for pair in pairs if (found := changed_files(named[pair[0]], named[pair[1]]))}
@@ -212,7 +213,7 @@ def _watch(
     with prepared.client() as client, serve(spec) as server:
         began, is_first = time.monotonic(), True
         while sent < requests or (time.monotonic() - began < _WATCHED_S and sent < _MAX_REQUESTS):
-            sent += len(client.drive(server.url, workload, login=is_first).wall_s) or 1
+            sent += len(client.drive(server.url, workload, login=is_first).check().wall_s) or 1
             is_first = False
     found: dict[str, set[int]] = defaultdict(set)
     for each in out.iterdir():

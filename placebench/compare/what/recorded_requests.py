@@ -37,6 +37,9 @@ _OF_THE_CONNECTION = re.compile(
 )
 _SENT_AS_IT_IS = "".join(map(chr, range(0x21, 0x7F)))
 _NOT_MODIFIED = 304
+_MAX_TARGET = 60_000
+"""uWSGI, uvicorn and hypercorn take some 64 KB for the first line and the headers together, other servers less."""
+TOO_LONG = f"with a path and query of more than {_MAX_TARGET:,} characters"
 _SHOWN_HOSTS = 3
 
 
@@ -54,19 +57,19 @@ class HarTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Pair(Struct):
     name: str
-    value: str = ""
+    value: str | None = ""
 
 
 class _PostData(Struct):
-    text: str = ""
-    params: list[_Pair] = []
-    mime_type: str = field(name="mimeType", default="")
+    text: str | None = ""
+    params: list[_Pair] | None = None
+    mime_type: str | None = field(name="mimeType", default="")
 
 
 class _Request(Struct):
     method: Annotated[str, Meta(pattern="^[A-Za-z]+$")]
     url: str
-    headers: list[_Pair] = []
+    headers: list[_Pair] | None = None
     post_data: _PostData | None = field(name="postData", default=None)
 
 
@@ -76,12 +79,14 @@ class _Content(Struct):
 
 class _Response(Struct):
     status: int
-    content: _Content = field(default_factory=_Content)
+    content: _Content | None = None
 
 
 class _Entry(Struct):
+    """One request; some programs write null for what is empty or never came."""
+
     request: _Request
-    response: _Response
+    response: _Response | None = None
 
 
 class _Log(Struct):
@@ -120,9 +125,9 @@ def read_har(table: HarTable, folder: Path, login: Sequence[Request] = ()) -> tu
             if reason == "to other hosts":
                 elsewhere[host] += 1
             continue
-        status = entry.response.status
+        status = entry.response.status if entry.response else None
         made.append(HarRequest(_request(entry.request), None if status == _NOT_MODIFIED else status))
-        names = {each.name.lower() for each in entry.request.headers}
+        names = {each.name.lower() for each in entry.request.headers or ()}
         left_out["with cookies or credentials, which were removed"] += bool(names & _CREDENTIALS)
     said = [f"{count} {reason}" for reason, count in left_out.items() if count]
     if elsewhere:
@@ -131,6 +136,11 @@ def read_har(table: HarTable, folder: Path, login: Sequence[Request] = ()) -> tu
     if not made:
         raise PlacebenchError(f"{path}: none of {len(entries)} requests is left to send: {'; '.join(said) or 'none'}")
     return made, [f"{table.file}: {len(made)} of {len(entries)} recorded requests are sent; {'; '.join(said)}"]
+
+
+def is_too_long(target: str) -> bool:
+    """Return whether a path with its query is longer than servers take."""
+    return len(target) > _MAX_TARGET
 
 
 def is_static(path: str) -> bool:
@@ -145,13 +155,15 @@ def _why_left_out(entry: _Entry, host: str, pattern: str, table: HarTable, login
         return "to other hosts"
     if table.paths and not any(fnmatch(parts.path, each) for each in table.paths):
         return "to other paths"
-    if parts.scheme not in ("http", "https") or entry.response.status < 200:
+    if parts.scheme not in ("http", "https") or entry.response is None or entry.response.status < 200:
         return "without a response"
+    if is_too_long(f"{parts.path}?{parts.query}"):
+        return TOO_LONG
     if method == "OPTIONS":
         return "preflight requests"
     if (method, parts.path) in logins:
         return "of the login"
-    mime = entry.response.content.mime_type or ""  # null without a body, in files of some proxies
+    mime = (entry.response.content.mime_type if entry.response.content else "") or ""
     if not table.static and (_STATIC_TYPE.match(mime) or is_static(parts.path)):
         return "for static files"
     return ""
@@ -161,17 +173,18 @@ def _request(recorded: _Request) -> Request:
     parts = urlsplit(recorded.url)
     path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
     headers = {
-        each.name.title(): each.value
-        for each in recorded.headers
+        each.name.title(): each.value or ""
+        for each in recorded.headers or ()
         if each.name.lower() not in _CREDENTIALS and not _OF_THE_CONNECTION.match(each.name)
     }
     data, body = recorded.post_data, b""
-    if data is not None and data.mime_type.startswith("application/x-www-form-urlencoded"):
-        pairs = parse_qsl(data.text, keep_blank_values=True) or [(each.name, each.value) for each in data.params]
+    if data is not None and (data.mime_type or "").startswith("application/x-www-form-urlencoded"):
+        pairs = parse_qsl(data.text or "", keep_blank_values=True)
+        pairs = pairs or [(each.name, each.value or "") for each in data.params or ()]
         # Django's token is sent as a header.
         body = urlencode([pair for pair in pairs if pair[0] != "csrfmiddlewaretoken"]).encode()
     elif data is not None:
-        body = data.text.encode()
+        body = (data.text or "").encode()
     return Request(recorded.method.upper(), quote(path, safe=_SENT_AS_IT_IS), headers, body)
 
 

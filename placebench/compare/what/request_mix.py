@@ -19,7 +19,14 @@ from urllib.parse import quote, urlencode, urlsplit
 from msgspec import Meta, Struct
 
 from placebench import units
-from placebench.compare.what.recorded_requests import HarTable, is_static, read_access_log, read_har
+from placebench.compare.what.recorded_requests import (
+    TOO_LONG,
+    HarTable,
+    is_static,
+    is_too_long,
+    read_access_log,
+    read_har,
+)
 from placebench.compare.what.routes import RouteFinder
 from placebench.errors import PlacebenchError
 from placebench.http_session import SAFE_METHODS, Request
@@ -199,6 +206,9 @@ def _of_log(table: MixTable, folder: Path, login: Sequence[Request]) -> _Traffic
             continue
         made.whole += 1
         plain = line.target.partition("?")[0]
+        if is_too_long(line.target):
+            made.left_out[TOO_LONG] += 1
+            continue
         if reason := _why_not(line.method, plain, line.status, table, logins):
             made.left_out[reason] += 1
             continue

@@ -414,10 +414,14 @@ def _application(name: str, table: VariantTable, folder: Path) -> Variant:
 def in_place(variants: Sequence[Variant], folder: Path) -> Iterator[tuple[Variant, ...]]:
     """Yield the variants with their revisions and packages put in place below *folder* for the `with` block."""
     with ExitStack() as stack:
+        stack.callback(_remove_if_empty, folder)
         # Folders are numbered, since a name may hold the character that separates the folders of a Python path.
         yield tuple(
             stack.enter_context(_in_place(variant, folder / str(number))) for number, variant in enumerate(variants)
         )
+
+
+def _remove_if_empty(folder: Path) -> None:
     with suppress(OSError):  # it exists only if something was put in place
         folder.rmdir()
 

@@ -57,6 +57,14 @@ def test_a_generator_that_gives_up_is_asked_twice_and_never_counts() -> None:
     assert search.to_json()["limited_by"] == "generator"
 
 
+def test_a_generator_that_is_the_limit_at_every_rate_ends_the_search() -> None:
+    """Of a machine that is too busy, three rates are tried twice each, and no lower ones."""
+    steps = list(highest_rate(service(100, generator=0), 40))
+
+    assert [each.load for each in steps] == [40, 40, 20, 20, 10, 10]
+    assert (found(steps).held, found(steps).broken) == (None, None)
+
+
 def test_users_are_doubled_until_errors_begin() -> None:
     """1, 2, 4, 8 without, 16 with errors; and never more than are allowed."""
     assert [each.load for each in until_errors(service(10), 1, 1000)] == [1, 2, 4, 8, 16]

@@ -139,6 +139,19 @@ def test_a_module_from_elsewhere_is_refused(repository: Path, tmp_path: Path) ->
         in_place(variants, tmp_path / "sources").__enter__()
 
 
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_nothing_is_left_where_the_run_fails(error: BaseException, repository: Path, tmp_path: Path) -> None:
+    """As on a full disk, or after Ctrl-C: the folder of the work trees is gone."""
+    variants = read_variants(
+        ["main", "noop"], VariantTables(app=VariantTable(app="shop:app", path="src"), folder=repository)
+    )
+
+    with pytest.raises(type(error)), in_place(variants, tmp_path / "sources"):
+        raise error
+
+    assert not (tmp_path / "sources").exists()
+
+
 def test_what_cannot_be_put_in_place(repository: Path, tmp_path: Path) -> None:
     """One line each."""
     with pytest.raises(PlacebenchError, match="no revision 'nope' in "):

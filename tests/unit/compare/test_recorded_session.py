@@ -84,6 +84,34 @@ def test_hosts_and_paths_are_chosen_by_patterns(tmp_path: Path) -> None:
     assert {"/app.css", "/logo?v=1", "/x"} <= {call.label for call in static.calls}
 
 
+def test_null_is_as_good_as_nothing(tmp_path: Path) -> None:
+    """Some programs write null for headers, values, bodies and responses that are empty or never came."""
+    request = {"method": "POST", "url": "http://shop/a", "headers": None, "postData": {"mimeType": None, "text": None}}
+    named = {"method": "GET", "url": "http://shop/b", "headers": [{"name": "accept", "value": None}], "postData": None}
+    entries = [
+        {"request": request, "response": {"status": 200, "content": None}},
+        {"request": named, "response": {"status": 200}},
+        {"request": named, "response": None},
+    ]
+    sent = read(tmp_path, entries)
+
+    assert [(call.label, call.headers, call.body) for call in sent.calls] == [
+        ("POST /a", {}, b""),
+        ("/b", {"Accept": ""}, b""),
+    ]
+    assert sent.notes == ("session.har: 2 of 3 recorded requests are sent; 1 without a response",)
+
+
+def test_a_path_that_no_server_takes_is_not_sent(tmp_path: Path) -> None:
+    """It is named with the limit."""
+    sent = read(tmp_path, [entry("http://shop/a"), entry(f"http://shop/b?q={'x' * 90_000}")])
+
+    assert [call.label for call in sent.calls] == ["/a"]
+    assert sent.notes == (
+        "session.har: 1 of 2 recorded requests are sent; 1 with a path and query of more than 60,000 characters",
+    )
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -206,6 +206,19 @@ def test_work_beside_the_requests_is_named(figures: Figures) -> None:
     assert "base does" not in said
 
 
+def test_how_responses_differ_is_said_once_in_the_markdown(tmp_path: Path) -> None:
+    """The failure that ended the run is the difference, with what to do about it."""
+    different = "/orders: quick: $.total: 1 in base, 2 in quick"
+    failed = FakeRun(
+        variants=("base", "quick"), equal=False, difference=different, status="failed", note=f"{different}; no speed"
+    )
+    report = build_report(write(tmp_path / "run", failed))
+
+    assert render_markdown(report).count("1 in base, 2 in quick") == 1
+    assert "This run failed: the report shows" in report.notices[0]
+    assert different in report.remarks
+
+
 def test_the_markdown_ends_with_it(tmp_path: Path) -> None:
     """And the document has it; a load test compares nothing and has none."""
     run = write(tmp_path / "run", FakeRun(variants=("base", "quick")))

@@ -104,13 +104,14 @@ def _watched_application(variables: Mapping[str, str]) -> Callable[..., Any]:
     if name.endswith("()"):
         loaded = loaded()
 
-    def watched(*arguments: Any) -> Any:
+    def watched(environ: Any, start_response: Any) -> Any:
         watch.watch_thread()
-        return loaded(*arguments)
+        return loaded(environ, start_response)
 
-    async def watched_asgi(*arguments: Any) -> None:
+    # With the parameters of ASGI: uvicorn calls what needs none, since it may be a factory.
+    async def watched_asgi(scope: Any, receive: Any, send: Any) -> None:
         watch.watch_thread()
-        await loaded(*arguments)
+        await loaded(scope, receive, send)
 
     return watched_asgi if variables.get("PLACEBENCH_EXECUTED_KIND") == "asgi" else watched
 
