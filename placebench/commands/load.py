@@ -406,9 +406,10 @@ def _search(given: LoadCommandOptions) -> int:
     _emit_search(folder, given.output)
     found = search.result
     if found.held is None and found.broken is None:
-        last = found.steps[-1]
+        last, unit = found.steps[-1], "arrivals/s" if given.slo else "users"
         raise UndecidedError(
-            f"inconclusive: {last.why}, even at {last.load:g} arrivals/s: repeat it while nothing else uses this machine"
+            f"inconclusive: {last.why}, even {'at' if given.slo else 'with'} {last.load:g} {unit}: "
+            "repeat it while nothing else uses this machine"
         )
     if found.knees and found.capacity is None:
         raise UndecidedError(f"inconclusive: {found.knees[-1].why}")

@@ -74,9 +74,10 @@ class KneeLoad:
         self._arrivals, self._rules, self._after_step = arrivals, rules, after_step
 
     def alone(self) -> float:
-        """Return the latency in seconds of a user who is alone, once warm; raises FailedRequestsError if all requests fail.
+        """Return the latency in seconds of a user who is alone, once warm.
 
-        It is the lower quartile, which other programs on the machine change less than the median.
+        It is the lower quartile, which other programs on the machine change less than the median. Raises
+        FailedRequestsError if all requests fail.
         """
         spec = replace(
             self._spec, requests=_ALONE_REQUESTS, warmup=max(_ALONE_WARMUP, self._spec.warmup), processes=1, time_s=None

@@ -32,6 +32,14 @@ def wsgi(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [repr(numbers()).encode()]
 '''
+ASGI = """
+async def asgi(scope, receive, send):
+    if scope["type"] != "http":
+        return
+    number = 1
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"one"})
+"""
 PLAN = """
 database = "none"
 request = "/"
@@ -137,3 +145,35 @@ def test_each_line_that_is_executed_is_named(repository: Path, capsys: pytest.Ca
     (change,) = results.load(repository.parent / "run").executed
     assert 3 == code
     assert ["service.py:3", "service.py:11", "service.py:14", "service.py:15"] == change.executed
+
+
+@pytest.mark.parametrize("server", ["uvicorn", "hypercorn"])
+def test_a_line_of_a_coroutine_is_seen_behind_asgi_servers(
+    server: str, repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They look at the parameters of an application to find out what it is, so the one that watches has ASGI's."""
+    (repository / "service.py").write_text(ASGI)
+    (repository / "plan.toml").write_text(PLAN.replace("wsgi", "asgi").replace("gunicorn", server))
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "Serve by ASGI")
+    (repository / "service.py").write_text(ASGI.replace("number = 1", "number = 1 + 1"))
+
+    compare(repository, capsys, "-n", "1")
+
+    (change,) = results.load(repository.parent / "run").executed
+    assert ["service.py:5"] == change.executed
+
+
+def test_a_watched_request_that_fails_shows_nothing(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it would have executed is not known: the part fails, and times are judged as without it."""
+    fails = 'if os.environ.get("PLACEBENCH_EXECUTED_APP"):\n        raise LookupError("watched")\n    '
+    text = APP.replace("LIMIT = 3", "import os\n\nLIMIT = 3").replace("start_response(", fails + "start_response(", 1)
+    (repository / "service.py").write_text(text)
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "Fail")
+    (repository / "service.py").write_text(text.replace("number + 1", "number + 2"))
+
+    _, document, _ = compare(repository, capsys, "-n", "1")
+
+    assert [] == document["changed_source"]
+    assert "The executed lines failed: " in str(document["conclusion"])
