@@ -184,8 +184,9 @@ class _RunningVariant:
         self._backends: Backends | None = None
         self._ended: _CpuReading | None = None
         """CPU readings at the end of the last block; None after `end_block`."""
-        self._start_cpu_s = self._cpu().processes_s
-        self._start_pss_bytes = read_pss_bytes(server.pids())
+        pids = server.pids()
+        self._start_cpu_s = self._cpu(pids).processes_s
+        self._start_pss_bytes = read_pss_bytes(pids)
         self._warmup = prepared.warmup
         self._cycle_s = 0.0
         self._served = 0
@@ -263,7 +264,8 @@ class _RunningVariant:
         seed = replicate * 1_000_000 + round_  # the same arrivals for all variants of a round
         due_s = list(islice(arrivals(self._rate, seed), requests)) if self._rate else []
         seen = client.drive(self.server.url, self._workload, times=self.cycles_a_block, users=self._users, due_s=due_s)
-        self._ended = after = self._cpu()
+        pids = self.server.pids()
+        self._ended = after = self._cpu(pids)
         self.in_s.append(_used(before, after))
         missing = max(0, requests - len(seen.wall_s))
         elapsed_s = seen.elapsed_s if self._users > 1 else sum(seen.wall_s)
@@ -272,7 +274,7 @@ class _RunningVariant:
         if self._cycle_s and seen.cycle:  # the least of many is the time without what else the machine does
             cycles = range(0, len(seen.wall_s) - seen.cycle + 1, seen.cycle)
             self._cycle_s = min([self._cycle_s, *(sum(seen.wall_s[at : at + seen.cycle]) for at in cycles)])
-        counters = self._counters(seen, due_s)
+        counters = self._counters(seen, due_s, pids)
         if failures := [failure for each in self._warm_ups for failure in each.failures]:
             problem = f"in the warm-up {block_problem(failures, client_cpu_s=0.0, wall_s=0.0)}"
             counters["warm_up_errors"] = sum(each.error_responses for each in self._warm_ups)
@@ -298,7 +300,7 @@ class _RunningVariant:
 
     def end_block(self) -> "_CpuReading":
         """Record the CPU that the service used since its last block ended; return its total CPU so far."""
-        now = self._cpu()
+        now = self._cpu(self.server.pids())
         if self._ended is not None:
             self.after_s.append(_used(self._ended, now))
             self._ended = None
@@ -306,7 +308,7 @@ class _RunningVariant:
 
     def spent_since_block(self) -> float:
         """Return the CPU seconds used since the last block ended."""
-        used = None if self._ended is None else _used(self._ended, self._cpu())
+        used = None if self._ended is None else _used(self._ended, self._cpu(self.server.pids()))
         return 0.0 if used is None else max(used.with_backends_s, used.with_server_s or 0.0)
 
     def kept_its_backends(self) -> bool:
@@ -320,8 +322,8 @@ class _RunningVariant:
             return False
         return bool(self._backends.cpu_s) or not self._has_round_trips
 
-    def _counters(self, seen: Driven, due_s: Sequence[float]) -> dict[str, float]:
-        memory = read_pss_bytes(self.server.pids())
+    def _counters(self, seen: Driven, due_s: Sequence[float], pids: Sequence[int]) -> dict[str, float]:
+        memory = read_pss_bytes(pids)
         counters = {
             "body_bytes": seen.body_bytes,
             "client_cpu_s": seen.client_cpu_s,
@@ -339,8 +341,8 @@ class _RunningVariant:
             counters["elapsed_s"] = seen.elapsed_s
         return counters if memory is None else {**counters, "pss_bytes": memory}
 
-    def _cpu(self) -> "_CpuReading":
-        processes_s = read_tree_cpu_s(self.server.pids()) + read_ended_cpu_s(self.server.guard_pid)
+    def _cpu(self, pids: Sequence[int]) -> "_CpuReading":
+        processes_s = read_tree_cpu_s(pids) + read_ended_cpu_s(self.server.guard_pid)
         if self._backends is None:
             return _CpuReading(processes_s, {}, None)
         server_pid = self._backends.server_pid

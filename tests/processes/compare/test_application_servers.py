@@ -296,6 +296,39 @@ def test_the_cpu_of_children_that_have_ended_counts(of_shop: Callable[..., Serve
     assert spent > 0.18
 
 
+CHILDREN_OF_THREADS = """
+import subprocess, sys, threading, time
+def start():
+    subprocess.Popen(["sh", "-c", "sleep 60 & sleep 60"])
+    started.wait()
+started = threading.Barrier(4)
+for _ in range(3):
+    threading.Thread(target=start, daemon=True).start()
+started.wait()
+print("started", flush=True)
+input()
+"""
+
+
+def test_the_processes_below_another_are_those_that_psutil_finds() -> None:
+    """Also those that threads have started, and theirs; a process that is gone has none."""
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", CHILDREN_OF_THREADS]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, process_group=0) as parent:
+        try:
+            assert parent.stdout is not None
+            assert parent.stdout.readline() == b"started\n"
+            children = psutil.Process(parent.pid).children
+            until(lambda: len(children(recursive=True)) == 9)
+            expected = {each.pid for each in children(recursive=True)}
+
+            assert expected == running_server._descendants(parent.pid)
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL)
+
+    assert set() == running_server._descendants(parent.pid)
+
+
 def test_a_command_serves_at_the_port_that_it_is_given(tmp_path: Path) -> None:
     """Ready when its path responds; all that its shell has started ends with it, and a wrong command is one line."""
     command = f"cd {tmp_path} && {sys.executable} -m http.server {{port}} --bind {{host}}; true"
