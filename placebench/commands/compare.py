@@ -218,7 +218,7 @@ def _compare_capacities(given: CompareOptions, variants: "Sequence[str]") -> int
     }
     for option, value in others.items():
         if value:
-            raise UsageError(f"--{option} with --slo: capacities are compared by loads of their own; leave it away")
+            raise UsageError(f"--{option} with --slo: capacities are compared by loads of their own; leave it out")
     measure_saturation(
         run,
         given.comparison.output,

@@ -144,7 +144,7 @@ def _measure_application(given: StudyMatrixOptions) -> int:
     """Measure the application of the plan; measurements are reported even if the run is interrupted or fails."""
     for name in _OF_COMMANDS:
         if getattr(given, name) is not None:
-            raise UsageError(f"--{name} is for a command, and none was given after --: leave it away, or name one")
+            raise UsageError(f"--{name} is for a command, and none was given after --: leave it out, or name one")
     check_count(given.count)
     application = ApplicationOptions(
         axis=given.axis,

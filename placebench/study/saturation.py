@@ -158,7 +158,7 @@ def _requests(workload: Workload) -> tuple[tuple[Request, ...], tuple[Request, .
     for call in (*workload.calls, *workload.login):
         if call.expect_status is not None and call.expect_status >= _FIRST_ERROR:
             raise UsageError(
-                f"{call.label} expects status {call.expect_status}, which is a failure in a load: leave it away"
+                f"{call.label} expects status {call.expect_status}, which is a failure in a load: leave it out"
             )
     cycle = [workload.calls[number] for number in workload.cycle]
     requests, login = (

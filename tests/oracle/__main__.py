@@ -3,8 +3,8 @@
     python tests/oracle --placement-python PATH [--seed N] [--seconds N] [--queries N]
 
 Rounds of random clouds and queries go by turns to several pairs of programs, until enough queries for candidates were
-compared or the time is over. A disagreement is shrunk by hypothesis to the smallest cloud and query that still show it,
-is printed with who is right by the specification, and ends the run with exit code 1.
+compared, or the time is over and at least one was. A disagreement is shrunk by hypothesis to the smallest cloud and
+query that still show it, is printed with who is right by the specification, and ends the run with exit code 1.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def main() -> int:
             except DisagreementError as disagreement:
                 print(disagreement)
                 break
-            if tally.reads >= arguments.queries or time.monotonic() - began > arguments.seconds:
+            if tally.reads >= arguments.queries or (tally.reads and time.monotonic() - began > arguments.seconds):
                 break
     print("\n".join(tally.lines()))
     print(f"seconds: {time.monotonic() - began:.0f}")

@@ -150,7 +150,7 @@ def test_a_protocol_has_its_own_round_trips(
             ["--job", "rows", "--variants", "insert,keep-alive"],
             "no protocol 'keep-alive' of --job rows: expected insert",
         ),
-        (["--job", "http", "--between", "client"], "--between has no effect on --job http: leave it away"),
+        (["--job", "http", "--between", "client"], "--between has no effect on --job http: leave it out"),
         (["--clients", "65"], "argument --clients: expected a whole number from 1 to 64, saw '65'"),
         (["--operations", "0"], "argument --operations: expected a whole number from 1 to 1000000, saw '0'"),
     ],

@@ -241,7 +241,7 @@ def _program(given: ProfileOptions) -> "Program | None":
     elif given.target is not None and is_script(given.target):
         program = Program(given.target, given.arguments)
     elif given.arguments:
-        raise UsageError(f"{given.target!r} is no script: expected its options before --")
+        raise UsageError(f"{given.target!r} is not a script: expected its options before --")
     else:
         return None
     if given.workload.requests_given or given.workload.login:

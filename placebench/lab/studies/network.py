@@ -106,7 +106,7 @@ def _protocol_study(
     known = PROTOCOLS[given.job]
     for option in ("between", "clients", "compress", "request", "placement_python"):
         if getattr(given, option):
-            raise PlacebenchError(f"--{option.replace('_', '-')} has no effect on --job {given.job}: leave it away")
+            raise PlacebenchError(f"--{option.replace('_', '-')} has no effect on --job {given.job}: leave it out")
     chosen = given.variants or known
     if wrong := [name for name in chosen if name not in known]:
         raise PlacebenchError(f"no protocol {wrong[0]!r} of --job {given.job}: expected {', '.join(known)}")
