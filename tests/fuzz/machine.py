@@ -507,7 +507,10 @@ class Machine:
 
     async def _tasks(self, programs: list[Program]) -> None:
         at_the_same_time()
-        await asyncio.gather(*map(self._alone_awaited, programs))
+        # A gather that is cancelled ends with its first task, and the others might end after the record.
+        async with asyncio.TaskGroup() as group:
+            for program in programs:
+                group.create_task(self._alone_awaited(program))
 
     async def _to_thread(self, program: Program) -> None:
         at_the_same_time()
