@@ -75,6 +75,7 @@ def test_folders_of_packages_that_do_not_exist_are_left_out(tmp_path: Path, monk
     (tmp_path / "sitecustomize.py").write_text("import site\nsite.getsitepackages = lambda: ['/nowhere', '/usr']\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(mod_wsgi, "_PATH", "/nowhere")
+    monkeypatch.setattr(mod_wsgi, "_SCRIPT", Path("/usr/application.py"))  # where every account may enter
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     modules = tmp_path / "lib" / "apache2" / "modules"
     modules.mkdir(parents=True)
