@@ -229,8 +229,6 @@ def test_hostile_text_takes_linear_time() -> None:
         "https://",
         "x-",
         "bearer ",
-    ]
-    shapes += [
         "api_",
         "'password': [",
         "password: ",
@@ -243,7 +241,7 @@ def test_hostile_text_takes_linear_time() -> None:
     ]
     script = "import sys\nfor s in sys.argv[1:]: mask(s * (60_000 // len(s)) + '@')"
 
-    subprocess.run([sys.executable, "-c", _FEW_SECONDS + script, *shapes], check=True)
+    assert subprocess.run([sys.executable, "-c", _FEW_SECONDS + script, *shapes], check=False).returncode == 0
 
 
 @pytest.mark.processes
@@ -254,4 +252,4 @@ def test_long_hostile_text_takes_linear_time() -> None:
         "mask(''.join('token=' + chr(92) * count + '\"x' + chr(10) for count in range(1000)))"
     )
 
-    subprocess.run([sys.executable, "-c", _FEW_SECONDS + script], check=True)
+    assert subprocess.run([sys.executable, "-c", _FEW_SECONDS + script], check=False).returncode == 0
