@@ -13,11 +13,13 @@ import random
 import resource
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,8 @@ class User(HttpUser):
     def get(self):
         self.client.get("/")
 """
+REQUESTS = 5
+"""Per turn of a process."""
 USERS = 4
 LOAD_S = 3  # on a busy machine the first requests of locust come after a second
 
@@ -82,11 +86,15 @@ def bench_tools(
     document: dict[str, Any] = {**measured_here(), "n": arguments.repeats, "versions": versions()}
     with tempfile.TemporaryDirectory(prefix="placebench-tools-") as name:
         folder = Path(name)
-        document["requests"] = profiled_requests(arguments.repeats, 3 if is_smoke else 40)
+        document["requests"] = profiled_requests(arguments.repeats, 1 if is_smoke else 12)
         for stack, tools in document["requests"].items():
             for tool, found in tools.items():
-                say(f"{stack}, {tool}", spread([each * 1e3 for each in found["cpu_s"]]), str(found["statements"]))
-        document["changes"] = changes(folder, *((1, 1, 20_000) if is_smoke else (3, 6, 500_000)))
+                say(
+                    f"{stack}, {tool}",
+                    spread([statistics.median(turns) * 1e3 for turns in found["cpu_s"]]),
+                    str(found["statements"]),
+                )
+        document["changes"] = changes(folder, *((1, 1, 20_000) if is_smoke else (3, 20, 500_000)))
         for tool, cases in document["changes"].items():
             say(tool, *(spread(each) for each in cases.values()))
         document["loads"] = loads(folder, arguments.repeats)
@@ -118,25 +126,56 @@ def output(*command: str | Path, folder: Path | None = None) -> str:
     ).stdout
 
 
-def profiled_requests(repeats: int, requests: int) -> dict[str, dict[str, dict[str, Any]]]:
-    """By stack and tool: CPU per request of each process, and the statements that it counted and SQLite traced."""
+def profiled_requests(repeats: int, turns: int) -> dict[str, dict[str, dict[str, Any]]]:
+    """By stack and tool: the statements that it counted and SQLite traced, and CPU per request by process and turn.
+
+    In each repeat all processes of a stack live at the same time and take turns of `REQUESTS` in a random order: the
+    processor, which may be faster in one minute than in the next, is the same for all of one turn.
+    """
     here = versions()
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    runs = [
-        (stack, tool)
-        for stack, tools in tooled_requests.TOOLS.items()
-        for tool in tools
-        if tool == "none" or tool.startswith("placebench") or tool in here
-    ]
-    for stack, tool in runs:
-        found.setdefault(stack, {})[tool] = {"cpu_s": [], "statements": None, "traced": None}
-    for number in range(repeats):
-        for stack, tool in random.Random(number).sample(runs, len(runs)):
-            program: list[str | Path] = ["-W", "ignore", HERE / "tooled_requests.py", stack, tool, str(requests)]
-            said = json.loads(output(sys.executable, *program).splitlines()[-1])
-            found[stack][tool]["cpu_s"].append(said.pop("cpu_s"))
-            found[stack][tool].update(said)
+    for stack, tools in tooled_requests.TOOLS.items():
+        known = [tool for tool in tools if tool in ("none", *here) or tool.startswith("placebench")]
+        found[stack] = {tool: {"cpu_s": [], "statements": None, "traced": None} for tool in known}
+        for repeat in range(repeats):
+            with ExitStack() as stacked:
+                processes = {tool: stacked.enter_context(tooled_process(stack, tool)) for tool in known}
+                for process in processes.values():
+                    ask(process)  # the first requests prepare what later ones reuse
+                for tool in known:
+                    found[stack][tool]["cpu_s"].append([])
+                for turn in range(turns):
+                    for tool in random.Random(repeat * turns + turn).sample(known, len(known)):
+                        said = ask(processes[tool])
+                        found[stack][tool]["cpu_s"][-1].append(said.pop("cpu_s"))
+                        found[stack][tool].update(said)
     return found
+
+
+@contextmanager
+def tooled_process(stack: str, tool: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that makes requests of the stack under the tool."""
+    command = [sys.executable, "-W", "ignore", str(HERE / "tooled_requests.py"), stack, tool]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.stdin.close()  # type: ignore[union-attr]
+            process.wait()
+
+
+def ask(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """What one turn of a process took and counted. Raises RuntimeError if the process ended."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{REQUESTS}\n")
+    process.stdin.flush()
+    for line in process.stdout:
+        if line.startswith("{"):
+            return dict(json.loads(line))
+    raise RuntimeError(f"{process.args!r} ended")
 
 
 def changes(folder: Path, repeats: int, replicates: int, count: int) -> dict[str, dict[str, list[float]]]:

@@ -46,7 +46,11 @@ def tools_requests() -> str:
                 cells += ["–", "–"]
                 continue
             made = tools[tool]
-            cells.append(effect(*paired(tools["none"]["cpu_s"], made["cpu_s"])))
+            ratios = [
+                statistics.median(b / a for a, b in zip(plain, watched, strict=True))
+                for plain, watched in zip(tools["none"]["cpu_s"], made["cpu_s"], strict=True)
+            ]
+            cells.append(effect(*paired([1.0] * len(ratios), ratios)))
             cells.append("none" if made["statements"] is None else f"{made['statements']} of {made['traced']}")
         rows.append([_name(found, tool), COMMANDS[tool], *cells])
     return table("| Tool | Command | SQLAlchemy, CPU | statements | Django, CPU | statements |", rows)
@@ -57,7 +61,7 @@ def tools_requests() -> str:
 def tools_changes() -> str:
     """A line for each tool: the change that it reports between two runs of the same work, and of 5 % more."""
     found = raw("tools.json")
-    ours = "`placebench study matrix --axis count=N,N -n 6 -- COMMAND {count}`"
+    ours = "`placebench study matrix --axis count=N,N -n 20 -- COMMAND {count}`"
     rows = []
     for tool, cases in found["changes"].items():
         changes = [", ".join(f"{units.signed_percent(each)}" for each in cases[case]) for case in ("same", "more")]

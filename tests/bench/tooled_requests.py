@@ -1,4 +1,4 @@
-"""CPU and counts of one request that a tool watches; prints JSON. `python tooled_requests.py STACK TOOL REQUESTS`.
+"""CPU and counts of one request that a tool watches. `tooled_requests.py STACK TOOL` prints JSON for a line of input.
 
 STACK is "sqlalchemy" or "django". The request reads 50 orders and the customer of each: 51 statements, which SQLite's
 trace counts too. TOOL is "none" or a name of `TOOLS`.
@@ -19,7 +19,6 @@ from typing import Any
 from wsgiref.util import setup_testing_defaults
 
 ORDERS = 50
-WARM_UP = 5
 
 Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 Tool = Callable[[], AbstractContextManager[Callable[[], int | None]]]
@@ -28,27 +27,25 @@ Tool = Callable[[], AbstractContextManager[Callable[[], int | None]]]
 traced: list[str] = []
 
 
-def main(stack: str, tool: str, requests: int) -> None:
-    """Make the requests, and print what they took and what was counted."""
+def main(stack: str, tool: str) -> None:
+    """Make as many requests as each line of standard input says, and print what these took and what was counted."""
     logging.disable(logging.CRITICAL)
     application = STACKS[stack](tool)
     watched = TOOLS[stack][tool]
-    taken, counted, seen = [], [], []
-    for number in range(-WARM_UP, requests):
-        del traced[:]
-        environ: dict[str, Any] = {"REMOTE_ADDR": "127.0.0.1", "HTTP_ACCEPT": "text/html"}
-        setup_testing_defaults(environ)
-        began = time.process_time()
-        with watched() as count:
-            body = b"".join(application(environ, lambda *_: None))
-        seconds = time.process_time() - began
-        assert b"customer 49" in body
-        if number >= 0:
-            taken.append(seconds)
-            counted.append(count())
-            seen.append(len([text for text in traced if re.match("SELECT .*(sold|customer)", text, re.DOTALL)]))
+    for line in sys.stdin:
+        taken = []
+        for _ in range(int(line)):
+            del traced[:]
+            environ: dict[str, Any] = {"REMOTE_ADDR": "127.0.0.1", "HTTP_ACCEPT": "text/html"}
+            setup_testing_defaults(environ)
+            began = time.process_time()
+            with watched() as count:
+                body = b"".join(application(environ, lambda *_: None))
+            taken.append(time.process_time() - began)
+            assert b"customer 49" in body
+        seen = len([text for text in traced if re.match("SELECT .*(sold|customer)", text, re.DOTALL)])
+        print(json.dumps({"cpu_s": statistics.median(taken), "statements": count(), "traced": seen}), flush=True)
     end_of_py_spy()
-    print(json.dumps({"cpu_s": statistics.median(taken), "statements": counted[-1], "traced": seen[-1]}))
 
 
 # --- the two stacks
@@ -336,4 +333,4 @@ TOOLS: dict[str, dict[str, Tool]] = {
 STACKS: dict[str, Callable[[str], Application]] = {"sqlalchemy": sqlalchemy, "django": django}
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2])
