@@ -397,17 +397,21 @@ def reported(
 ) -> "Iterator[list[Report]]":
     """Write the report of the run when the `with` block ends, successfully or not, and call *emit* with it.
 
+    gates: kept in run.json, so that the report can be made again with them.
     Yields a list to which the report is added. If the run could not even write its head, as on a full disk, there is
     none.
     """
+    from placebench.compare.keep.records import RunHead
     from placebench.report import build_report, write_report
 
     reports: list[Report] = []
+    head = folder / "run.json"
     try:
         yield reports
     finally:
-        if (folder / "run.json").is_file():
-            report = build_report(folder, gates)
+        if head.is_file():
+            replace(RunHead.load(head), gates=[gate.text for gate in gates]).save(head)
+            report = build_report(folder)
             write_report(report)
             list_run(folder)
             reports.append(report)

@@ -9,6 +9,7 @@ from placebench.errors import RunFolderError
 from placebench.gates import Gate
 from placebench.report.capacity import capacity_report
 from placebench.report.documents import published_document, published_study, published_text
+from placebench.report.gates import parse_gates
 from placebench.report.model import Report
 from placebench.report.renderers import render_html, render_junit, render_markdown, write_page
 from placebench.report.run_report import run_report
@@ -20,7 +21,7 @@ def build_report(source: Run | Path | str, gates: Sequence[Gate] = ()) -> Report
     """Build the report of a run, a study or a capacity search, whether it is complete or not.
 
     source: a run, or the folder of a run or a capacity search.
-    gates: evaluated for each variant of a comparison.
+    gates: evaluated for each variant of a comparison; by default those that the run was made with.
 
     Raises:
         RunFolderError: if there is no run, or its format or command is unknown.
@@ -34,7 +35,7 @@ def build_report(source: Run | Path | str, gates: Sequence[Gate] = ()) -> Report
     if kind is None:
         expected = f"expected one of {', '.join(RUNS.all)}, saw {command!r:.60}"
         raise RunFolderError(f"{source.folder / 'run.json'}: command: {expected}")
-    return study_report(source) if kind.results else run_report(source, gates)
+    return study_report(source) if kind.results else run_report(source, gates or parse_gates(source.head.gates))
 
 
 def export_figures(folder: Path) -> str:

@@ -175,6 +175,10 @@ class Check:
     is_control: bool = False
     """Whether the check is that of a slow-down that the run injected itself, and not a gate."""
 
+    def to_json(self) -> dict[str, str]:
+        """Return what was checked, of which variant, the outcome, and what was measured."""
+        return {"name": self.name, "variant": self.variant, "outcome": self.outcome, "measured": self.measured}
+
 
 @dataclass(frozen=True)
 class Report:

@@ -4,6 +4,7 @@ import functools
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -23,11 +24,14 @@ _JUNIT_TAGS = {"failed": "failure", "inconclusive": "skipped", "error": "error"}
 def render_html(report: Report) -> str:
     """Return the report as an HTML document that needs no other file."""
     variables = Table("Environment", _NAME_AND_VALUE, report.environment, id="environment")
+    columns = [Column(label, itemgetter(at)) for at, label in enumerate(_GATE_LABELS)]
+    gates = _gates(report)
     return render_page(
         "report.html",
         f"{report.name} · placebench",
         description=report.headline,
         report=report,
+        gates=[Table("Gates", columns, gates, id="gates")] if gates else [],
         notes=[Items(report.notes)],
         limits=[Items(report.limits)],
         environment=[variables],

@@ -104,7 +104,11 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
         started_at=head.started_at,
         status=head.status,
         headline=effects.headline(figures),
-        document={**run_document(figures, results), "conclusion": concluded},
+        document={
+            **run_document(figures, results),
+            "conclusion": concluded,
+            "checks": [each.to_json() for each in checks],
+        },
         notices=[
             *effects.status_sentences(head),
             *effects.unknown_cpu(figures),

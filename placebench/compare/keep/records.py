@@ -478,6 +478,8 @@ class RunHead(Record):
     """CPU and energy of all the run's processes; None for a run of a version that did not measure them."""
     plan: dict[str, Any] = field(default_factory=dict)
     """The keys of a plan file that reproduces a comparison (`placebench.compare.published_plan`)."""
+    gates: list[str] = field(default_factory=list)
+    """The conditions of --gate, so that each later report of the run has them."""
     command: str = "perfload"
     """The command that made the run: perfload, compare, or the name of a study."""
     spent_s: dict[str, Amount] = field(default_factory=dict)

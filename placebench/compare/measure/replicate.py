@@ -134,20 +134,20 @@ def _run_blocks(
 
 
 def _age(prepared: PreparedVariants, client: HttpClient, served: Sequence["_RunningVariant"]) -> dict[str, int]:
-    """Send the same number of untimed requests to each variant but a control; return their numbers by variant.
+    """Send the same number of untimed requests to each variant; return their numbers by variant.
 
-    All get them at the same time, since nothing is timed, unless the client's session is needed for them.
+    A control gets them too: an application that becomes slower or faster with its age is compared with one as old. All
+    get them at the same time, since nothing is timed, unless the client's session is needed for them.
     """
-    aged = [each for each in served if each.name not in prepared.counted_as]
-    cycles = min((each.cycles_to_age(prepared.ages_s, prepared.max_ages_s) for each in aged), default=0)
+    cycles = min((each.cycles_to_age(prepared.ages_s, prepared.max_ages_s) for each in served), default=0)
     if not cycles:
         return {}
     with prepared.timer.measure("age"):
         if prepared.workload.login or prepared.workload.script or prepared.machine:
-            return {each.name: each.age(client, cycles) for each in aged}
+            return {each.name: each.age(client, cycles) for each in served}
         folder = responses_folder(prepared.folder)
-        with ThreadPoolExecutor(len(aged)) as pool:
-            return dict(pool.map(lambda each: (each.name, each.age(Client(folder), cycles)), aged))
+        with ThreadPoolExecutor(len(served)) as pool:
+            return dict(pool.map(lambda each: (each.name, each.age(Client(folder), cycles)), served))
 
 
 def _wait_until_idle(served: Collection["_RunningVariant"]) -> None:

@@ -5,6 +5,7 @@ import sqlite3
 import sys
 import time
 import urllib.request
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,22 @@ def test_no_gate_on_a_time_passes_without_the_control(tmp_path: Path, capsys: py
     assert {"old", "new", "control"} == {block.variant for block in run.blocks}
     spent = {name: [block.cpu_s for block in run.blocks if block.variant == name] for name in ("old", "control")}
     assert sum(filter(None, spent["control"])) > 0 < sum(filter(None, spent["old"]))
+
+
+def test_a_control_gets_as_old_as_the_variants(tmp_path: Path) -> None:
+    """Of six rounds the last three are served by processes that were sent the same number of untimed requests."""
+    compare(tmp_path, "--rounds", "6", "-n", "1", "--control", "50%")
+
+    blocks = results.load(tmp_path / "run").blocks
+    own = {name: [each for each in blocks if each.variant == name] for name in ("old", "new", "control")}
+    untimed = {
+        name: [
+            after.counters["served"] - after.requests - before.counters["served"] for before, after in pairwise(each)
+        ]
+        for name, each in own.items()
+    }
+    assert untimed["old"][5] > 100
+    assert {name: [0.0] * 5 + [untimed["old"][5]] + [0.0] * 5 for name in own} == untimed
 
 
 def test_a_further_statement_is_found_without_replicates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

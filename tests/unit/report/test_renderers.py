@@ -1,6 +1,7 @@
 """A report as text, as a document, and by the command line."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,6 +64,29 @@ def test_the_terminal_shows_gates_that_passed(tmp_path: Path) -> None:
         ["cpu_s", "<", "0.9x", "tuned", "passed"],
         ["wall_s", "<", "1.1x", "tuned", "passed"],
     ]
+
+
+def test_a_report_that_is_made_again_has_the_gates_of_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`report open` writes page, summary and junit.xml, and prints the document, with the gates in run.json."""
+    folder = write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned"), replicates=8))
+    replace(results.load(folder).head, gates=["cpu_s < 0.9x", "wall_s < 0.1x"]).save(folder / "run.json")
+
+    assert main(["report", "open", str(folder), "--json"]) == 0
+
+    outcomes = {each["name"]: each["outcome"] for each in json.loads(capsys.readouterr().out)["checks"]}
+    page = (folder / "index.html").read_text()
+    gates = page[page.index('<table id="gates">') :].partition("</table>")[0]
+    assert outcomes == {"same responses": "passed", "cpu_s < 0.9x": "passed", "wall_s < 0.1x": "failed"}
+    assert re.findall(r">(cpu_s &lt; 0.9x|wall_s &lt; 0.1x|passed|failed)<", gates) == [
+        "cpu_s &lt; 0.9x",
+        "passed",
+        "wall_s &lt; 0.1x",
+        "failed",
+    ]
+    assert 'name="wall_s &lt; 0.1x"><failure message="failed: ' in (folder / "junit.xml").read_text()
+    assert "| `wall_s < 0.1x` | tuned | **failed** |" in (folder / "summary.md").read_text()
 
 
 def test_the_terminal_prints_no_speed_of_wrong_responses(tmp_path: Path) -> None:
