@@ -275,10 +275,11 @@ class _RunningVariant:
             cycles = range(0, len(seen.wall_s) - seen.cycle + 1, seen.cycle)
             self._cycle_s = min([self._cycle_s, *(sum(seen.wall_s[at : at + seen.cycle]) for at in cycles)])
         counters = self._counters(seen, due_s, pids)
+        if self._warm_ups:
+            counters["warm_up_requests"] = sum(len(each.wall_s) for each in self._warm_ups)
         if failures := [failure for each in self._warm_ups for failure in each.failures]:
             problem = f"in the warm-up {block_problem(failures, client_cpu_s=0.0, wall_s=0.0)}"
             counters["warm_up_errors"] = sum(each.error_responses for each in self._warm_ups)
-            counters["warm_up_requests"] = sum(len(each.wall_s) for each in self._warm_ups)
         self._warm_ups = []
         aged, self._aged = self._aged, {}
         labels = {*seen.responses, *aged}
