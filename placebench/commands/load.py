@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from placebench.compare.load.load_run import LoadSpec
     from placebench.compare.load.load_steps import LoadStep
     from placebench.http_session import Request
+    from placebench.meters.remote_hosts import RemoteHost
 
 _EXIT_FAILURES = 1
 _EXIT_INCONCLUSIVE = 3
@@ -192,6 +193,7 @@ def _configure_kind(parser: ArgumentParser) -> None:
 def _run(given: LoadCommandOptions) -> int:
     """Run the load; exit code 1 if requests failed or a write was lost, 3 if the writes could not be looked up."""
     from placebench.compare.load.load_run import LoadInterrupted, run_load
+    from placebench.meters.remote_hosts import read_hosts
     from placebench.runtime.supervisor import Supervisor, new_scratch_path
 
     given = _with_request_of_url(given)
@@ -201,14 +203,18 @@ def _run(given: LoadCommandOptions) -> int:
         raise LoadError("--replicates without --slo: only the search for a capacity is repeated")
     if given.mode and not given.profile:
         raise LoadError("--mode without --profile: name the process or the folder with --profile PID|DIR")
-    if given.telemetry:
-        make_folder(given.telemetry)
     if given.slo or given.until_errors:
         return _search(given)
+    spec = _spec(given)
+    if given.hosts is not None and given.expect_workers:
+        raise LoadError("--expect-workers with --hosts: the file says which machines have workers")
+    hosts = None if given.hosts is None else read_hosts(given.hosts)
+    if given.telemetry:
+        make_folder(given.telemetry)
     if given.out:
         _check_result(make_folder(given.out) / _RESULT)
     profile = ServiceProfile(given.profile, given.mode, given.out) if given.profile else None
-    with Supervisor(folder := new_scratch_path("placebench-load-")), _on_hosts(given, _spec(given)) as spec:
+    with Supervisor(folder := new_scratch_path("placebench-load-")), _on_hosts(given, hosts, spec) as spec:
         try:
             label, total = ("requests", spec.requests) if spec.requests else ("seconds", round(spec.time_s or 0))
             with progress(label, total) as advance, profile or nullcontext():
@@ -322,9 +328,11 @@ def _locustfile_spec(given: LoadCommandOptions) -> "LoadSpec":
 
 
 @contextmanager
-def _on_hosts(given: LoadCommandOptions, spec: "LoadSpec") -> "Iterator[LoadSpec]":
+def _on_hosts(
+    given: LoadCommandOptions, hosts: "dict[str, RemoteHost] | None", spec: "LoadSpec"
+) -> "Iterator[LoadSpec]":
     """Yield the spec with the workers that --hosts starts; the workers of --expect-workers are started by the user."""
-    if given.hosts is None:
+    if hosts is None:
         if spec.expect_workers:
             host, _, port = spec.bind.rpartition(":")
             say(
@@ -333,13 +341,10 @@ def _on_hosts(given: LoadCommandOptions, spec: "LoadSpec") -> "Iterator[LoadSpec
             )
         yield spec
         return
-    if given.expect_workers:
-        raise LoadError("--expect-workers with --hosts: the file says which machines have workers")
-    from placebench.meters.remote_hosts import read_hosts
     from placebench.remote.machines import load_workers
 
     bind = _bind(given) if given.bind else ""
-    with load_workers(read_hosts(given.hosts), processes=given.processes, bind=bind) as workers:
+    with load_workers(hosts, processes=given.processes, bind=bind) as workers:
         say(f"{units.numbered(workers.count, 'worker')} on other machines, to connect to {workers.bind}")
         yield replace(
             spec, processes=1, expect_workers=workers.count, wait_for_workers_s=_MAX_CONNECT_S, bind=workers.bind
@@ -426,7 +431,9 @@ def _search_spec(given: LoadCommandOptions) -> "LoadSpec":
         "check-writes": given.check_writes,
         "expect-workers": given.expect_workers,
         "hosts": given.hosts,
+        "bind": given.bind,
         "profile": given.profile,
+        "telemetry": given.telemetry,
     }
     for option, value in of_other_loads.items():
         if value:

@@ -30,6 +30,7 @@ _PATH = "/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin"
 _USER = "placebench"
 _START_LIMIT_S = 60.0
 _POLL_S = 0.02
+_CAUSE_LINES = 6
 _SETTINGS = {
     # Strings compare as in the PostgreSQL tables of Placement, by code point, and 0 is an ordinary id.
     "character-set-server": "utf8mb4",
@@ -120,7 +121,9 @@ def _launch(programs: dict[str, str], account: Account, folder: Path, supervisor
 
     made = run("mariadb-install-db", "--skip-test-db", "--auth-root-authentication-method=normal")
     if made.wait():
-        raise DatabaseError(f"mariadb-install-db failed: {made.log_tail(6)}")
+        # The first paragraph of the log has the cause; general advice follows.
+        cause = made.log_tail(100).strip().partition("\n\n")[0].splitlines()[-_CAUSE_LINES:]
+        raise DatabaseError(f"mariadb-install-db failed: {'; '.join(cause)}")
     port = free_port()
     settings = {
         "port": str(port),

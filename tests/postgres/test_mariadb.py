@@ -1,6 +1,7 @@
 """MariaDB beside PostgreSQL: a server of our own, the same rows in both, and the same responses in the matrix."""
 
 import json
+import resource
 import threading
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,17 @@ from placebench.runtime.postgres import Server
 from placebench.runtime.running_server import ServerSpec
 
 TOPOLOGY = find_topology("nested-perfload", trees=3, seed=1, utilization=0.5)
+
+
+def test_a_failed_installation_shows_its_cause(mariadb: MariaDbServer) -> None:
+    """The error says what the server said when its files could not grow, without the advice that follows it."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
+        with pytest.raises(DatabaseError, match=r"mariadb-install-db failed: .*; File size limit exceeded$"):
+            temporary_mariadb().__enter__()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_server_is_gone_with_its_folder(mariadb: MariaDbServer) -> None:

@@ -1,6 +1,5 @@
 """The options of a recording, and the clocks that it measures with: `Options` and `Clocks`."""
 
-import asyncio
 import sys
 import threading
 import time
@@ -97,8 +96,12 @@ def inside_greenlets() -> bool:
 
 def inside_event_loop() -> bool:
     """Return whether this thread runs an event loop, whose tasks share its CPU time."""
+    # Without asyncio, whose import takes a tenth of a second, or while it is being imported, no loop runs.
+    get_running_loop = getattr(sys.modules.get("asyncio"), "get_running_loop", None)
+    if get_running_loop is None:
+        return False
     try:
-        asyncio.get_running_loop()
+        get_running_loop()
     except RuntimeError:
         return False
     return True

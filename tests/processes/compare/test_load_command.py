@@ -47,6 +47,37 @@ def test_load_fails_when_requests_fail(served: Served, capsys: pytest.CaptureFix
     assert document["latency_s"] == {"p50": None, "p90": None, "p95": None, "p99": None}
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--bind", "10.0.0.5"], "--bind without --expect-workers or --hosts"),
+        (["--expect-workers", "1", "--bind", "10.0.0.5"], "--bind '10.0.0.5': expected an address of this machine"),
+        (["--request", "POST /", "--body", "absent.json"], "'@absent.json' cannot be read: No such file"),
+        (["--header", "no colon"], "header 'no colon': "),
+        (["--expect-workers", "1", "--hosts", "absent.toml"], "--expect-workers with --hosts"),
+        (["--hosts", "absent.toml"], "absent.toml: cannot be read: No such file"),
+        (["--until-errors", "--bind", "10.0.0.5:5557"], "--bind with --until-errors"),
+        (["--until-errors", "--telemetry", "telemetry"], "--telemetry with --until-errors"),
+    ],
+)
+def test_values_are_refused_before_anything_is_started_or_made(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    problem: str,
+) -> None:
+    """One line names the option; no process was started and no folder made."""
+    started: list[str] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: started.append("a process"))
+
+    assert main(["load", "http://127.0.0.1:9", "--out", "out", "--telemetry", "measured", *options]) == 2
+
+    assert problem in capsys.readouterr().err
+    assert ([], []) == (started, list(tmp_path.iterdir()))
+
+
 def test_the_path_of_the_url_is_requested(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     """As by ab and curl, with its query and without a slash at its end."""
     exit_code = main(["load", f"{served().url}/work?status=500", "--requests", "3", "--json"])

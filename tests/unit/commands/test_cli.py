@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from sqlalchemy import create_engine
 
-from placebench import __version__
+from placebench import SqlProfiler, __version__
 from placebench.cli import main, parser, parser_of
 from placebench.commands import COMMANDS
 
@@ -290,6 +291,20 @@ def test_the_help_imports_nothing_heavy() -> None:
     expected = {*commands, *light}
     assert {"placebench", *(f"placebench.{name}" for name in expected)} == set(modules.split())
     assert heavy == ""
+
+
+@pytest.mark.processes
+def test_a_recording_is_shown_without_asyncio(tmp_path: Path) -> None:
+    """Its import takes a tenth of a second, and nothing waits in an event loop there."""
+    with SqlProfiler(engine := create_engine("sqlite://")).record("orders") as recording, engine.connect():
+        pass
+    recording.save(tmp_path / "recording.json")
+    script = "import sys; from placebench.cli import main; main(sys.argv[1:])\n"
+    script += "print(*({'asyncio', 'sqlalchemy'} & sys.modules.keys()), file=sys.stderr)"
+    argv = [sys.executable, "-c", script, "profile", "show", str(tmp_path / "recording.json")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+
+    assert "\n" == done.stderr
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
