@@ -104,7 +104,7 @@ def _copy(connection: Connection, rows: Rows, meter: ProgressMeter) -> None:
 
 
 def _chunks(rows: Rows, meter: ProgressMeter) -> Iterator[str]:
-    """The rows in COPY's text form, so many trees at a time; names hold nothing that needs an escape."""
+    """The rows in COPY's text form, a batch of trees at a time; no name contains a character that needs an escape."""
     line = "\t".join([str(utc_now()), *("%s" for _ in rows.columns)]) + "\n"
     trees = iter(rows.trees)
     while chunk := list(islice(trees, _TREES_IN_CHUNK)):

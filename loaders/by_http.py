@@ -121,7 +121,7 @@ def _make(api: Api, provider: ResourceProvider) -> None:
 
 
 def _claim(api: Api, topology: Topology, number: int) -> None:
-    """What the consumers of the tree have, so many of them in one request: all or nothing of these."""
+    """The allocations of the tree's consumers, a batch of them per request, which is written whole or not at all."""
     uuids = topology.uuids(number)
     whose = {"project_id": OWNER, "user_id": OWNER, "consumer_type": CONSUMER_TYPE, "consumer_generation": None}
     bodies = [

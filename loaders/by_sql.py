@@ -22,7 +22,7 @@ _TREES_IN_BATCH = 200
 
 
 def load(topology: Topology, target: Target, progress: Progress) -> None:
-    """Write the topology table by table; an execution for so many trees, about a thousand rows a statement."""
+    """Write the topology table by table: one execution for each batch of trees, about a thousand rows per statement."""
     connection = target.connection
     parts = table_rows(topology, ensure_ids(connection, topology))
     meter = ProgressMeter(progress, topology, passes=len(parts))

@@ -78,10 +78,10 @@ def add_options(parser: argparse.ArgumentParser, *, path: str) -> None:
         metavar="FILE",
         help="login that each user sends once before, keeping its cookies and token; as --requests-file",
     )
-    group.add_argument("--requests", type=_positive_int, help="stop when exactly so many requests have ended")
+    group.add_argument("--requests", type=_positive_int, help="stop when exactly this number of requests has ended")
     group.add_argument("--warmup", type=_natural, default=0, metavar="N", help="requests first that are not counted")
     group.add_argument(
-        "--measure-s", type=_positive, metavar="S", help="start no request after so many seconds, the warm-up apart"
+        "--measure-s", type=_positive, metavar="S", help="start no request this many seconds after the warm-up"
     )
     group.add_argument("--rate", type=_positive, default=10.0, help="open-loop load: arrivals per second")
     group.add_argument(

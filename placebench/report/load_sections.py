@@ -289,7 +289,7 @@ def _blocks_chart(figures: Figures) -> Chart:
     svg = distribution(
         curves,
         title="Latency of the requests in the blocks",
-        description="Share of the requests that took at most so long; further left is better.",
+        description="Share of the requests that took at most the time below; further left is better.",
         show=units.duration,
         longest=max(ends),
     )

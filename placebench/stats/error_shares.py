@@ -111,7 +111,7 @@ def _share(blocks: Iterable[AnsweredBlock]) -> ErrorShare:
 
 
 def _more_by_chance(one: ErrorShare, other: ErrorShare) -> float:
-    """Return the probability that *one* has so many of all errors if each request is as likely to fail."""
+    """Return the probability that *one* has this number of all errors if each request is as likely to fail."""
 
     def log_ways(sent: int, failed: int) -> float:
         return math.lgamma(sent + 1) - math.lgamma(failed + 1) - math.lgamma(sent - failed + 1)

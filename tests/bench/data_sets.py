@@ -75,7 +75,7 @@ class Data:
 
     @property
     def cycle(self) -> int:
-        """A block has so many requests, or a multiple; except if they are ordinary, it leaves the data as it was."""
+        """A block has a multiple of this number of requests; one that is not ordinary leaves the data as it was."""
         return 20 if self.mix else 22 if self.ordinary else 1
 
     def requests(self, topology: Topology, seed: int) -> Iterator[Call]:

@@ -63,7 +63,7 @@ class Way:
     cpu_us: list[float] = field(default_factory=list)
 
     def block(self, size: int, count: int) -> None:
-        """So many round trips of so many bytes."""
+        """Send *size* bytes back and forth *count* times."""
         message, cpu_before, began = b"x" * size, self._cpu_s(), time.perf_counter()
         for _ in range(count):
             round_trip(self.connection, message)

@@ -62,7 +62,7 @@ def same(theirs: Answer, ours: Answer) -> bool:
 
 
 def legal(answer: Answer, full: Answer, limit: int) -> bool:
-    """Whether an answer under a limit is: just so many of the full set, with the summaries of just their trees."""
+    """Whether a response under a limit has that many candidates of the full set, and summaries of their trees only."""
     if answer.status != full.status or answer.error is not None:
         return (answer.status, answer.error) == (full.status, full.error)
     some, every = content(answer.document), content(full.document)

@@ -42,7 +42,7 @@ IGNORED = 'ignore = ["$.id", "$.orders[*].seen"]\n'
 
 
 def compare(server: Server, folder: Path, mood: str, rules: str, *arguments: str) -> int:
-    """The exit code of a comparison with so many replicates."""
+    """The exit code of a comparison of *mood* under *rules*."""
     plan = folder / "plan.toml"
     plan.write_text(PLAN.format(fakes=FAKES, mood=mood, rules=rules))
     given = ["compare", "--server", server.url, "--plan", str(plan), "--trees", "1", "--rounds", "1"]

@@ -1,4 +1,4 @@
-"""The published headline asked again: exactly so many requests, and a ratio only where the data is the same."""
+"""The published headline asked again: as many requests as asked for, a ratio only on the same data."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -58,7 +58,7 @@ class Clock:
         return self.now
 
     def work(self, seconds: float) -> float:
-        """Do something else than SQL for so long."""
+        """Do something else than SQL for that time."""
         self.now += seconds
         return seconds
 

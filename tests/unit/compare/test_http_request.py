@@ -62,7 +62,7 @@ def test_a_body_is_unpacked_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_length_above_the_limit_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether or not so many bytes would ever come."""
+    """Whether or not that number of bytes would ever come."""
     monkeypatch.setattr(http_request, "_MAX_BODY_BYTES", LIMIT)
 
     with (
