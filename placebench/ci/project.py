@@ -27,6 +27,8 @@ class CiProject:
     """A shell word for the Python that the application is installed in."""
     lock_file: str
     """The file whose change makes the cache of packages stale."""
+    database: str = "postgresql"
+    """What its data lies in: postgresql, mariadb, sqlite or none."""
 
 
 def read_project(folder: Path) -> CiProject:
@@ -37,13 +39,16 @@ def read_project(folder: Path) -> CiProject:
     """
     path = folder / "pyproject.toml"
     document = _read_toml(path)
-    if "app" not in document.get("tool", {}).get("placebench", {}):
+    described = document.get("tool", {}).get("placebench", {})
+    if "app" not in described:
         raise UsageError(
             f"{path} has no table [tool.placebench.app]: describe the application first, with its requests and data "
             "(docs/howto/compare.md)"
         )
     install, interpreter, lock_file = _installation(folder, document)
-    return CiProject(_python(folder, document), install, interpreter, lock_file)
+    usual = "sqlite" if str(described.get("template_db", "")).startswith("sqlite") else "postgresql"
+    database = str(described.get("database", usual))
+    return CiProject(_python(folder, document), install, interpreter, lock_file, database)
 
 
 def guess_service(folder: Path) -> ServiceName:

@@ -42,6 +42,7 @@ def conclusion(figures: Figures, checks: Sequence[Check] = ()) -> str:
             *_responses(figures),
             *effects.status_sentences(figures.run.head),
             *effects.unknown_cpu(figures),
+            *effects.uncounted(figures),
             *effects.reconnecting(figures),
             *_result(figures, checks),
         ]
@@ -72,7 +73,7 @@ def _result(figures: Figures, checks: Sequence[Check]) -> Iterator[str]:
     if control := control_result(figures.run):
         yield control.sentence
     yield from source_sentences(figures.run, unexecuted_changes(figures.run, figures.comparisons))
-    yield from _several(_cautions(figures), "remarks of this kind")
+    yield from cautions(figures)
     yield from _not_measured(figures)
     for outcome in ("failed", "inconclusive"):
         found = [
@@ -117,6 +118,11 @@ def _certainty(figures: Figures) -> Iterator[str]:
     discarded = f"; {units.count(figures.invalidated)} were discarded" if figures.invalidated else ""
     word = "replicate" if numbers == [1] else "replicates"
     yield f"How sure: {shown} {word} of fresh processes{design}{discarded}. {effects.power_sentence(measured)}"
+
+
+def cautions(figures: Figures) -> list[str]:
+    """Return the first few sentences on what limits the meaning of the effects, and the number of the others."""
+    return list(_several(_cautions(figures), "remarks of this kind"))
 
 
 def _cautions(figures: Figures) -> Iterator[str]:

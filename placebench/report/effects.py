@@ -5,7 +5,7 @@ An effect is written one way everywhere: `−77.0 % CPU [95 % CI −77.3, −76.
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -287,6 +287,15 @@ def unknown_cpu(figures: Figures) -> list[str]:
         return []
     why = "the database connections did not stay the same, as when each request connects anew"
     return [f"Server CPU of {join_and(unknown)} was not measured: {why}. A pool keeps them, or CONN_MAX_AGE of Django."]
+
+
+def uncounted(figures: Figures) -> list[str]:
+    """Return a sentence for each reason why statements and rows of variants are not counted."""
+    named = defaultdict[str, list[str]](list)
+    for variant in figures.run.head.variants:
+        if (counted := figures.run.wire.get(variant)) and counted.uncounted:
+            named[counted.uncounted].append(variant)
+    return [f"Statements and rows of {join_and(names)} are not counted: {why}." for why, names in named.items()]
 
 
 def reconnecting(figures: Figures) -> list[str]:

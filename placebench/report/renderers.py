@@ -24,7 +24,7 @@ _JUNIT_TAGS = {"failed": "failure", "inconclusive": "skipped", "error": "error"}
 def render_html(report: Report) -> str:
     """Return the report as an HTML document that needs no other file."""
     variables = Table("Environment", _NAME_AND_VALUE, report.environment, id="environment")
-    columns = [Column(label, itemgetter(at)) for at, label in enumerate(_GATE_LABELS)]
+    columns = [Column(label, itemgetter(at), wide=label == "measured") for at, label in enumerate(_GATE_LABELS)]
     gates = _gates(report)
     return render_page(
         "report.html",

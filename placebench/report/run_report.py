@@ -13,7 +13,7 @@ from placebench.compare.keep.phase_timer import harness_share
 from placebench.gates import Gate, Outcome
 from placebench.report import effects
 from placebench.report.comparison_sections import comparison_section, pair_columns
-from placebench.report.conclusion import conclusion
+from placebench.report.conclusion import cautions, conclusion
 from placebench.report.control import control_result
 from placebench.report.documents import run_document
 from placebench.report.environment import data_text, environment_rows, request_section
@@ -112,6 +112,7 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
         notices=[
             *effects.status_sentences(head),
             *effects.unknown_cpu(figures),
+            *effects.uncounted(figures),
             *effects.reconnecting(figures),
             *effects.failed_parts(head),
         ],
@@ -119,6 +120,7 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
             *checked,
             *effects.summary_sentences(figures),
             *statement_sentences(figures),
+            *(cautions(figures) if head.command == "compare" and head.is_comparable else ()),
             *route_sentences(figures, routes),
             *keep_sentence(results),
         ],

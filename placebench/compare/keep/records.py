@@ -247,6 +247,8 @@ class WirePass(Record):
 
     If the server does not count them: statements of a request after some hundred others, as the profiler sees them.
     """
+    uncounted: str = ""
+    """Why statements and rows are unknown; empty if they are counted, or without a database."""
 
 
 @dataclass(frozen=True)

@@ -309,8 +309,19 @@ def count_on_the_wire(
         first_statements=kept,
         timed_statements=timed,
     )
+    if made.statements is None and database_url:
+        made = replace(made, uncounted=_why_uncounted(variant, database_url))
     made.save(prepared.folder / f"wire-{name}.json")
     return made
+
+
+def _why_uncounted(variant: Variant, database_url: str) -> str:
+    """Return why the statements of a variant with a database were not counted."""
+    if database_url.startswith("postgresql"):
+        return "the PostgreSQL server has no pg_stat_statements that its role may read"
+    if variant.command:
+        return "without PostgreSQL the profiler counts them, which does not enter a command; app = 'MODULE:APP' counts"
+    return why_not_profiled(variant) or "the profiler saw none: expected SQLAlchemy or a driver that it knows"
 
 
 def _wire_pass(variant: str, counted: Sequence[_Request]) -> WirePass:

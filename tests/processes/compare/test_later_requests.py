@@ -1,6 +1,7 @@
 """What `placebench compare` sees of a variant that changes once it is warm."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,9 +73,31 @@ def test_a_variant_that_answers_from_memory_once_it_is_warm_is_named(
     assert 3 == code
     assert "warm sends 0 statements on tables per request while it is timed, and 1 when they are counted" in conclusion
     assert "honest sends" not in conclusion
+    assert (
+        "warm sends 0 statements on tables per request while it is timed" in (tmp_path / "run/index.html").read_text()
+    )
     settings = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (80, 0.2) == (settings["settings"]["warmup"], settings["settings"]["bound_s"])
     assert (80, 0.2) == (settings["plan"]["warmup"], settings["plan"]["bound_s"])
     blocks = [json.loads(line) for line in (tmp_path / "run" / "blocks.jsonl").read_text().splitlines()]
     assert 80 < min(block["counters"]["served"] for block in blocks)
     assert all(block["counters"][name] > 0 for block in blocks for name in ("start_s", "start_pss_bytes"))
+
+
+def test_a_report_says_why_no_statement_was_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The profiler counts on SQLite, and does not enter a command: its gates are inconclusive for that reason."""
+    command = f"{sys.executable} -m gunicorn --bind 127.0.0.1:{{port}} service:wsgi"
+    plan = PLAN.replace('app = "service:wsgi"\nserver = "gunicorn"', f'command = "{command}"').replace(
+        '"warm"', '"honest"'
+    )
+    for name, text in (("service.py", APP), ("fill.py", SETUP), ("plan.toml", plan)):
+        (tmp_path / name).write_text(text)
+    words = ["compare", "--plan", str(tmp_path / "plan.toml"), "-n", "0", "--gate", "statements <= 1x", "-q"]
+
+    assert 3 == main([*words, "-o", str(tmp_path / "run")])
+
+    reason = "without PostgreSQL the profiler counts them, which does not enter a command"
+    told = capsys.readouterr().out
+    assert f"Statements and rows of honest and warm are not counted: {reason}" in told
+    assert reason in (tmp_path / "run" / "summary.md").read_text()
+    assert reason in (tmp_path / "run" / "index.html").read_text()

@@ -1,11 +1,14 @@
 """What the CI job of a project is written with, by the files that are there."""
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from placebench.ci.project import CiProject, guess_service, read_project
+from placebench.ci.job_files import job_text
+from placebench.ci.project import CiProject, ServiceName, guess_service, read_project
 from placebench.errors import UsageError
 
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -56,6 +59,30 @@ def test_the_python_is_one_that_the_project_permits(pinned: str, permitted: str,
         (tmp_path / ".python-version").write_text(pinned)
 
     assert read_project(tmp_path).python == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "gates"),
+    [
+        ("", ["statements <= 1.0x", "round_trips <= 1.0x", "rows <= 1.0x"]),
+        ('database = "sqlite"\n', ["statements <= 1.0x", "rows <= 1.0x"]),
+        ('template_db = "sqlite:///db.sqlite3"\n', ["statements <= 1.0x", "rows <= 1.0x"]),
+        ('database = "none"\n', []),
+    ],
+)
+@pytest.mark.parametrize("service", ["github", "gitlab"])
+def test_a_job_gates_only_what_is_counted_on_its_database(
+    service: ServiceName, keys: str, gates: list[str], tmp_path: Path
+) -> None:
+    """The profiler counts on SQLite: the job installs placebench, without its extra, beside the application too."""
+    (tmp_path / "pyproject.toml").write_text(f"[tool.placebench]\n{keys}{DESCRIBED}")
+    (tmp_path / "requirements.txt").touch()
+
+    text = job_text(service, read_project(tmp_path), source="placebench[bench]==9")
+
+    assert gates == re.findall(r"--gate '(.*)'", text)
+    assert ("sqlite" in keys) == (f"-m pip --python {ACTIVE} install --quiet 'placebench==9'" in text)
+    assert yaml.safe_load(text)
 
 
 @pytest.mark.parametrize("text", [None, DESCRIBED, "[project]\n", "[tool.placebench]\ntrees = 1\n", "[tool"])
