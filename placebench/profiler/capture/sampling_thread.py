@@ -26,6 +26,7 @@ from itertools import accumulate, chain, count, repeat, takewhile
 from opcode import opmap
 from operator import attrgetter, call, methodcaller
 from pathlib import Path
+from random import Random
 from types import CodeType, FrameType
 from weakref import WeakValueDictionary
 
@@ -171,13 +172,14 @@ class _SamplingThread:
         # Linux may end a wait, that for the lock too, 50 µs late, which is longer than our switch interval.
         with suppress(OSError):
             Path(f"/proc/{threading.get_native_id()}/timerslack_ns").write_text("1")
-        idle_s, taken, cpu_s = 0.0, time.perf_counter(), time.thread_time()
+        idle_s, uneven = 0.0, Random(0)
         while idle_s < _IDLE_S:
-            time.sleep(interval_s)
+            began, cpu_s = time.perf_counter(), time.thread_time()
+            # At even times all samples of a program that repeats something at their rate would be at one place of it.
+            time.sleep(interval_s * uneven.uniform(0.5, 1.5))  # and wait for the GIL
             self._switch_interval.lengthen()
+            self._switch_interval.adapt(time.thread_time() - cpu_s, time.perf_counter() - began)
             wanted_s = self._sample()
-            before, before_s, taken, cpu_s = taken, cpu_s, time.perf_counter(), time.thread_time()
-            self._switch_interval.adapt(cpu_s - before_s, taken - before)
             interval_s, idle_s = (wanted_s, 0.0) if wanted_s else (interval_s, idle_s + interval_s)
             if wanted_s:  # another thread may have been started, or have restored it meanwhile
                 self._switch_interval.shorten()
@@ -204,22 +206,33 @@ class _SamplingThread:
 class _SwitchInterval:
     """Shortens Python's switch interval while something is sampled; it is left alone once the application sets it.
 
-    What an event loop does between two calls into its selector takes some 0.1 ms: if the interval is not shorter,
-    nearly all samples are those of the selector. Waiting for the GIL costs the sampling thread CPU once per interval,
-    for as long as another thread keeps it: in a long call into C, or without a processor to run on. So the interval is
-    as short as this cost permits (`adapt`). Threads that compute at the same time take turns more often then, which
-    costs six of them a third of their time at 0.1 ms and a tenth at 1 ms. So it is short for one thread only.
+    A thread that waits for the GIL requests it when the switch interval has passed and nobody released the GIL
+    meanwhile. An event loop releases it at each call into its selector, every 0.1 ms or less. With a longer interval
+    the sampling thread wakes up at each such call, mostly too late; if it succeeds, it sees the selector. In a long
+    call into C that keeps the GIL, the sampling thread wakes up once per interval, in vain. So the interval is short
+    unless this costs too much CPU, and more than a long one does (`adapt`). Threads that compute at the same time take
+    turns more often then, which costs six of them a third of their time at 0.1 ms and a tenth at 1 ms. So it is short
+    for one thread only.
     """
 
     def __init__(self) -> None:
         self._before_s = 0.0
         self._own_s: float | None = None
-        self._alone_s = _BESIDE_ONE_S
+        self._alone_s = _ALONE_S
+        self._cpu_shares = {_ALONE_S: 0.0, _BESIDE_ONE_S: 0.0}
 
     def adapt(self, cpu_s: float, elapsed_s: float) -> None:
-        """Choose the interval for one thread: the last samples took *cpu_s* of CPU in *elapsed_s*."""
-        is_cheap = cpu_s <= elapsed_s * _MAX_CPU_SHARE
-        self._alone_s = max(self._alone_s * _SHORTENED, _ALONE_S) if is_cheap else _BESIDE_ONE_S
+        """Choose the interval for one thread: the last wait with the present one took *cpu_s* of CPU in *elapsed_s*.
+
+        The share of an interval that is not in use is forgotten by and by, so that it is tried again.
+        """
+        if self._own_s is None:  # nothing was sampled
+            return
+        used, shares = self._alone_s, self._cpu_shares
+        shares[used] += (cpu_s / elapsed_s - shares[used]) * _NEWEST_SHARE
+        shares[_ALONE_S if used == _BESIDE_ONE_S else _BESIDE_ONE_S] *= _KEPT_SHARE
+        is_cheap = shares[_ALONE_S] <= max(_MAX_CPU_SHARE, shares[_BESIDE_ONE_S])
+        self._alone_s = _ALONE_S if is_cheap else _BESIDE_ONE_S
 
     def lengthen(self) -> None:
         """Let the sampled thread wait quietly while the sampling thread has the GIL."""
@@ -247,8 +260,8 @@ class _SwitchInterval:
             sys.setswitchinterval(self._before_s)
 
 
-_ALONE_S, _BESIDE_ONE_S, _AMONG_THREADS_S = 0.00003, 0.0001, 0.001
-_MAX_CPU_SHARE, _SHORTENED = 0.02, 0.95
+_ALONE_S, _BESIDE_ONE_S, _AMONG_THREADS_S = 0.000003, 0.0001, 0.001
+_MAX_CPU_SHARE, _NEWEST_SHARE, _KEPT_SHARE = 0.02, 0.3, 0.97
 
 _THREADS: dict[int, _SamplingThread] = {}
 
