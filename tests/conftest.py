@@ -174,9 +174,12 @@ def ssh_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteHost]:
 
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], bool]], bool]:
-    """A function that waits until a condition holds, 5 s at most, and says whether it does."""
+    """A function that waits until a condition holds, and says whether it does.
 
-    def wait(condition: Callable[[], bool], *, limit_s: float = 5.0) -> bool:
+    It waits 30 s at most: long enough for a busy machine, and too short for the `sleep 60` of tests to end by itself.
+    """
+
+    def wait(condition: Callable[[], bool], *, limit_s: float = 30.0) -> bool:
         deadline = time.monotonic() + limit_s
         while not (holds := condition()) and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -89,7 +89,7 @@ def test_claims_through_the_balancer_are_seen_on_the_replica(
         "node0": "db1",
         "node1": "db2",
     }
-    assert eventually(lambda: not marked(hosts.parent), limit_s=5.0)
+    assert eventually(lambda: not marked(hosts.parent))
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
@@ -105,7 +105,7 @@ def test_nothing_is_left_on_the_machines(hosts: Path, how: signal.Signals, event
         assert len(marked(hosts.parent)) > len(ROLES)
         process.send_signal(how)
         process.wait(20)
-        assert eventually(lambda: not marked(hosts.parent), limit_s=5.0)
+        assert eventually(lambda: not marked(hosts.parent))
 
 
 def test_parts_end_with_the_connection_while_one_starts(tmp_path: Path, eventually: Callable[..., bool]) -> None:
@@ -119,7 +119,7 @@ def test_parts_end_with_the_connection_while_one_starts(tmp_path: Path, eventual
         process.stdin.write(f"{json.dumps(order)}\n")
         process.stdin.flush()
         below = psutil.Process(process.pid).children
-        assert eventually(lambda: any("uwsgi" in each.name() for each in below(recursive=True)), limit_s=20)
+        assert eventually(lambda: any("uwsgi" in each.name() for each in below(recursive=True)))
         running = below(recursive=True)
         process.stdin.close()
 
@@ -160,7 +160,7 @@ def test_workers_on_other_machines_make_a_load(
         assert main([*load, "--json"]) == 0
         made = json.loads(capsys.readouterr().out)
         assert (made["requests"], made["failures"], len(made["workers"])) == (40, 0, 4)
-        assert eventually(lambda: len(marked(tmp_path)) == before, limit_s=5.0)
+        assert eventually(lambda: len(marked(tmp_path)) == before)
     assert (shared.stat().st_mtime if shared.exists() else None) == written_s
 
 

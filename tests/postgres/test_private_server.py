@@ -262,7 +262,7 @@ def test_kill_9_while_the_data_is_made(open_folder: Path, eventually: Eventually
             found.extend(filter(None, map(segment, open_folder.glob("*/data"))))
             return bool(found)
 
-        assert eventually(appears, limit_s=30)
+        assert eventually(appears)
         process.kill()
     _, number = found[0].split()
 

@@ -34,5 +34,5 @@ def test_scratch_databases_on_a_named_server_go_with_the_connection(
         process.communicate(timeout=60)
 
     assert process.returncode == 2
-    assert eventually(lambda: not is_there(), limit_s=30)
+    assert eventually(lambda: not is_there())
     engine.dispose()

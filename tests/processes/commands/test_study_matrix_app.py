@@ -47,7 +47,6 @@ request = "/"
 
 [app]
 app = "service:application"
-server = "gunicorn"
 
 [variants.plain]
 

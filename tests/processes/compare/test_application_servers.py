@@ -25,8 +25,8 @@ Served = Callable[..., RunningServer]
 
 
 def until(true: Callable[[], bool]) -> None:
-    """Wait for what another process does: a minute at most, since a busy machine takes long to start it."""
-    give_up_at = time.monotonic() + 60
+    """Wait for what another process does: 30 s at most, since a busy machine takes long."""
+    give_up_at = time.monotonic() + 30
     while not true():
         assert time.monotonic() < give_up_at
         time.sleep(0.01)

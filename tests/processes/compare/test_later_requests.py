@@ -37,7 +37,6 @@ request = "/"
 
 [app]
 app = "service:wsgi"
-server = "gunicorn"
 
 [variants.honest]
 env = { KIND = "honest" }

@@ -135,7 +135,7 @@ def test_what_runs_there_ends_with_us(
             )
         process.communicate(timeout=60)
 
-    assert eventually(lambda: not runs(pid) and not place.exists(), limit_s=15)
+    assert eventually(lambda: not runs(pid) and not place.exists())
     assert process.returncode == {"Ctrl-C": 130, "killed here": -signal.SIGKILL, "connection cut": 2}[end]
 
 

@@ -243,9 +243,18 @@ def test_the_front_door_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     ] == shown
 
 
+@pytest.fixture(scope="module")
+def whole_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line, with the options of all commands."""
+    return parser()
+
+
 @pytest.mark.parametrize("words", ["", *COMMANDS.own])
 def test_every_command_explains_itself(
-    words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    words: str,
+    whole_parser: argparse.ArgumentParser,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """--help prints each option with a help text in 80 columns, as the parser of the whole command line does."""
     monkeypatch.setenv("COLUMNS", "80")
@@ -253,7 +262,7 @@ def test_every_command_explains_itself(
         main([*words.split(), "--help"])
     alone = capsys.readouterr().out
     with pytest.raises(SystemExit):
-        parser().parse_args([*words.split(), "--help"])
+        whole_parser.parse_args([*words.split(), "--help"])
 
     assert ended.value.code == 0
     assert max(map(len, alone.splitlines())) <= 80

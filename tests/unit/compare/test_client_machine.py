@@ -117,7 +117,7 @@ def test_the_client_there_ends_with_the_connection(
         client = HttpClient(process, tmp_path)
         thread = threading.Thread(target=drive)
         thread.start()
-        assert eventually(lambda: any(each.net_connections() for each in _marked(tmp_path)), limit_s=20)
+        assert eventually(lambda: any(each.net_connections() for each in _marked(tmp_path)))
         if end == "cut":
             os.kill(process.pid, signal.SIGKILL)
             thread.join(10)
@@ -125,7 +125,7 @@ def test_the_client_there_ends_with_the_connection(
     thread.join(10)
 
     assert not thread.is_alive()
-    assert eventually(lambda: not _marked(tmp_path), limit_s=20)
+    assert eventually(lambda: not _marked(tmp_path))
 
 
 def test_the_client_ends_by_itself_when_nothing_comes(tmp_path: Path) -> None:
