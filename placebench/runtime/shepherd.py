@@ -9,8 +9,9 @@ The shepherd makes the folder itself, so that none is left when placebench is ki
 comes through the pipe, because every user of the machine can read command lines: nobody else knows the name until the
 folder exists and belongs to this user. A folder that already exists is refused.
 
-The shepherd imports only the standard library, so that it starts in some 30 ms in any environment. It is the parent of
-the child, and reaps it only after killing its process group, so that a signal never hits a process that reuses the id.
+The shepherd imports only the standard library, and neither pathlib nor shutil, so that it starts in some 30 ms in any
+environment: each server has a shepherd. It is the parent of the child, and reaps it only after killing its process
+group, so that a signal never hits a process that reuses the id.
 PR_SET_PDEATHSIG is tied to the thread that starts a child. It is safe here, because the shepherd has one thread; in
 placebench itself it would end a child together with the thread that started it.
 """
@@ -19,14 +20,12 @@ import ctypes
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 _ORPHANED_GRACE_S = 2.5  # placebench is gone: child and folder have to follow within 5 s
@@ -51,7 +50,7 @@ class _Shepherd:
         self._stop_signal = int(signal.SIGTERM)
         self._data: str | None = None
         self._adopts = False
-        self._folder: Path | None = None
+        self._folder: str | None = None
         self._signals = _listen_to_signals()
 
     def work(self) -> None:
@@ -97,9 +96,8 @@ class _Shepherd:
     def _begin(self, name: str | None) -> None:
         """Make the folder *name*, which must be new: an existing one may belong to somebody who waits for files."""
         if name is not None:
-            folder = Path(name)
-            folder.mkdir(mode=0o700, parents=True)
-            self._folder = folder
+            os.makedirs(name, mode=0o700)
+            self._folder = name
         self._report(ready=True)
 
     def _run(self, program: dict[str, Any]) -> None:
@@ -177,7 +175,8 @@ class _Shepherd:
             mapped = _shared_memory(self._child.pid)
         os.killpg(self._child.pid, signal.SIGKILL)
         for path in mapped:
-            path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(path)
 
     def _report(self, **report: Any) -> None:
         try:
@@ -234,10 +233,11 @@ def _adopt_orphans() -> None:
 def _children_of(parent: int) -> set[int]:
     """Return the children of *parent*, including those that have ended and were not reaped."""
     found = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended meanwhile
-            if int((process / "stat").read_bytes().rpartition(b")")[2].split()[1]) == parent:
-                found.add(int(process.name))
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        # It may have ended meanwhile.
+        with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as stat:
+            if int(stat.read().rpartition(b")")[2].split()[1]) == parent:
+                found.add(int(pid))
     return found
 
 
@@ -273,14 +273,15 @@ def wait_readable(*descriptors: int, timeout_s: float | None = None) -> list[int
     return [descriptor for descriptor, _ in poller.poll(None if timeout_s is None else timeout_s * 1000)]
 
 
-def _shared_memory(group: int) -> set[Path]:
+def _shared_memory(group: int) -> set[str]:
     """Return the files in /dev/shm that this group's PostgreSQL processes have mapped, and leave when killed."""
     found = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended meanwhile
-            if int((process / "stat").read_text().rpartition(")")[2].split()[2]) == group:
-                mapped = (line.split(maxsplit=5)[5:] for line in (process / "maps").read_text().splitlines())
-                found |= {Path(name) for (name,) in filter(None, mapped) if name.startswith("/dev/shm/PostgreSQL.")}
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        # It may have ended meanwhile.
+        with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as stat, open(f"/proc/{pid}/maps", "rb") as maps:
+            if int(stat.read().rpartition(b")")[2].split()[2]) == group:
+                mapped = (os.fsdecode(line.rstrip(b"\n")).split(maxsplit=5)[5:] for line in maps)
+                found |= {name for (name,) in filter(None, mapped) if name.startswith("/dev/shm/PostgreSQL.")}
     return found
 
 
@@ -291,19 +292,24 @@ def free_shared_memory(data: str | None) -> None:
     attached is removed when that process ends.
     """
     with suppress(OSError, ValueError, IndexError):
-        lock_file = Path(data or os.devnull) / "postmaster.pid"
-        key, number = map(int, lock_file.read_text().splitlines()[6].split())
-        for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]:
-            columns = [int(word) for word in line.split()[:8]]  # key, id, …, owner
-            if (columns[0] % 2**32, columns[1], columns[7]) == (key % 2**32, number, lock_file.lstat().st_uid):
-                ctypes.CDLL(None).shmctl(number, _IPC_RMID, None)
+        lock_file = os.path.join(data or os.devnull, "postmaster.pid")
+        with open(lock_file) as lines:
+            key, number = map(int, lines.read().splitlines()[6].split())
+        owner = os.lstat(lock_file).st_uid
+        with open("/proc/sysvipc/shm") as segments:
+            for line in segments.read().splitlines()[1:]:
+                columns = [int(word) for word in line.split()[:8]]  # key, id, …, owner
+                if (columns[0] % 2**32, columns[1], columns[7]) == (key % 2**32, number, owner):
+                    ctypes.CDLL(None).shmctl(number, _IPC_RMID, None)
 
 
-def remove_folder(folder: Path) -> None:
+def remove_folder(folder: str | os.PathLike[str]) -> None:
     """Remove *folder*, trying again while a dying process still writes into it."""
+    import shutil  # its compressors would be a tenth of the shepherd's start
+
     for _ in range(20):
         shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
+        if not os.path.exists(folder):
             return
         time.sleep(0.1)
 

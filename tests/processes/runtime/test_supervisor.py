@@ -14,6 +14,7 @@ import pytest
 
 from placebench.errors import PlacebenchError
 from placebench.meters.processes import read_ended_cpu_s
+from placebench.runtime import shepherd
 from placebench.runtime.supervisor import Child, ChildSpec, Supervisor, start_child, tail_file
 
 Eventually = Callable[[Callable[[], bool]], bool]
@@ -45,6 +46,18 @@ def sleeper(tmp_path: Path) -> Iterator[Child]:
     """A child that would sleep for a minute, with a folder that goes away with it."""
     with start_child(ChildSpec("sleep", ["sleep", "60"], remove=tmp_path / "folder")) as child:
         yield child
+
+
+def test_the_shepherd_imports_nothing_that_is_slow() -> None:
+    """Each server has a shepherd: pathlib and shutil would take a third of its start."""
+    script = (
+        f"import sys; exec(open({shepherd.__file__!r}).read()); print({{'pathlib', 'shutil'}} & sys.modules.keys())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"__name__ = 'shepherd'; {script}"], stdout=subprocess.PIPE, check=True
+    )
+
+    assert b"set()\n" == done.stdout
 
 
 @pytest.mark.parametrize("code", [0, 3])
