@@ -55,6 +55,15 @@ def size(byte_count: float | None) -> str:
     raise AssertionError("unreachable: the last unit takes every size")
 
 
+MIB = 2**20
+"""Bytes per MiB; axes of sizes are in MiB, so that their ticks are round numbers in the displayed unit."""
+
+
+def mebibytes(value: float) -> str:
+    """Return a size given in MiB as text: 50.0 → '50.0 MiB'."""
+    return size(value * MIB)
+
+
 def rate(per_second: float | None) -> str:
     """Return a rate: 12.345 → '12.3 /s'."""
     return NOT_MEASURED if per_second is None else f"{significant(per_second)} /s"

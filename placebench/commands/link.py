@@ -165,7 +165,7 @@ def _run(given: LinkOptions) -> int:
         figures = _figures(link, given, elapsed_s, None if program is None else cpu_s)
         trace = link.trace()
     if given.out is not None:
-        _write_page(given.out, f"{' '.join(given.words) or 'link'} → {target.address}", figures, trace)
+        _write_page(given.out, given, target.address, figures, trace)
     emit(given.output, text=lambda: _text(figures), document=lambda: {**figures, "trace": trace}, page=given.out)
     if -code in ENDING:
         raise ProgramInterrupted(-code)
@@ -219,14 +219,21 @@ def _text(figures: Mapping[str, Any]) -> str:
     return "\n".join(f"{name:<{wide}}  {value}" for name, value in rows)
 
 
-def _write_page(path: Path, title: str, figures: Mapping[str, Any], trace: Mapping[str, Any]) -> None:
-    """Write the figures and the bytes over time as one HTML page."""
+def _write_page(
+    path: Path, given: LinkOptions, address: str, figures: Mapping[str, Any], trace: Mapping[str, Any]
+) -> None:
+    """Write the network, the figures and the bytes over time as one HTML page."""
     from markupsafe import Markup
 
     from placebench.page.axis_charts import TrafficSeries, flows
     from placebench.page.shell import shell
     from placebench.profiler.model.files import write_whole
 
+    title = mask(f"{' '.join(given.words) or 'link'} → {address}")
+    network = f"A round trip takes {units.duration(figures['latency_s'])} more"
+    network += f", through {given.proxies} proxies" if given.proxies > 1 else ""
+    network += f"; {given.bandwidth:g} Mbit/s in each direction" if given.bandwidth else ""
+    network += f"; {given.loss:g} % of the packets are lost" if given.loss else ""
     rows = Markup().join(Markup("<tr><th>{}</th><td>{}</td></tr>").format(*row) for row in _rows(figures))
     drawn = flows(
         [
@@ -239,8 +246,9 @@ def _write_page(path: Path, title: str, figures: Mapping[str, Any], trace: Mappi
         names=("received", "sent"),
         show=units.duration,
     )
-    body = Markup("<main><h1>{}</h1><table>{}</table>{}</main>").format(mask(title), rows, drawn)
-    write_whole(path, shell(mask(title), body, description="The traffic of an emulated link."))
+    layout = Markup('<main><h1>{}</h1><p class="lead">{}.</p><section><table>{}</table></section>{}</main>')
+    page = shell(title, layout.format(title, network, rows, drawn), description="The traffic of an emulated link.")
+    write_whole(path, page)
 
 
 COMMANDS = {

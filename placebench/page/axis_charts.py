@@ -30,6 +30,7 @@ _VIEW = 1000
 _APART = 15
 _LINES_END = 0.86
 _POINTS_BEGIN, _POINTS_END = 0.14, 0.94
+_NAMED_TO_THE_RIGHT = 0.6
 _MAX_DOTS = 60
 _MAX_LETTERS_BESIDE = 8
 """Maximum label length to the right of the lines on a 360-pixel screen."""
@@ -219,7 +220,10 @@ def _point_grid(across: Scale, up: Scale, show: _Show | None, show_where: _Show)
 
 
 def _points(series: PointSeries, across: Scale, up: Scale, written: list[tuple[float, float]], title: str) -> Markup:
-    """Draw the points of a series; the name of a single point is to its right, below names already there."""
+    """Draw the points of a series; the name of a single point is beside it, below names already there.
+
+    It is to the right of a point on the left, and to the left of one on the right, where a phone would cut it.
+    """
     style = "point ring" if series.is_ring else "point disc"
     places = [(_across(where, across), _height(value, up)) for where, value in series.points]
     drawn = [element("circle", cx=percent(x), cy=y, r=4.5, class_=style) for x, y in places]
@@ -232,7 +236,8 @@ def _points(series: PointSeries, across: Scale, up: Scale, written: list[tuple[f
         while any(abs(x - left) < 0.06 and abs(below - top) < _APART for left, top in written):
             below += _APART
         written.append((x, below))
-        drawn.append(text(series.label, x=x + 0.012, y=below, class_="label named", anchor="start"))
+        at, anchor = (x + 0.012, "start") if x < _NAMED_TO_THE_RIGHT else (x - 0.012, "end")
+        drawn.append(text(series.label, x=at, y=below, class_="label named", anchor=anchor))
     return element("g", element("title", title), *drawn, class_=f"role-{series.role}")
 
 

@@ -5,7 +5,7 @@ may be a key or a password: only the name is shown.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -31,6 +31,8 @@ _IN_A_VARIANT = re.compile(r"\benv=([^=,\s]+)=([^,]*)")
 def environment_rows(head: RunHead) -> list[tuple[str, str]]:
     """Return the manifest and the settings of a run as (name, value) rows; nested names are joined by dots."""
     settings = {name: value for name, value in head.settings.items() if name not in _SHOWN_ELSEWHERE}
+    if "cells" in settings:
+        settings["cells"] = _merged(settings["cells"].values())
     about = {name: value for name, value in head.manifest.items() if name != "calibration"}
     rows = list(flattened({**about, **({"run": settings} if settings else {})}))
     if head.cost:
@@ -40,6 +42,16 @@ def environment_rows(head: RunHead) -> list[tuple[str, str]]:
             rows.append((f"cost.{name}", units.NOT_MEASURED if value is None else _plain(value)))
         rows += flattened(energy, "cost.energy_j.") if energy else [("cost.energy_j", units.NOT_MEASURED)]
     return rows
+
+
+def _merged(cells: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return each setting of the combinations of a study once, with all values that it has in one of them."""
+    values: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        for name, value in flattened(cell):
+            if name != "variant.name":
+                values.setdefault(name, {})[value] = None
+    return {name: " | ".join(found) for name, found in values.items()}
 
 
 def flattened(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -84,9 +96,13 @@ def moment(stamp: str) -> str:
 
 
 def data_text(head: RunHead) -> str:
-    """Return the topology of a run's data, its number of trees, and the random seed, as text."""
+    """Return the topology of a run's data, its number of trees, and the random seed, as text.
+
+    The combinations of a study may have data of their own: then it is all of these.
+    """
     trees = f", {units.numbered(head.trees, 'tree')}" if head.trees else ""
-    return f"{head.topology}{trees}, seed {head.seed}"
+    titles = dict.fromkeys(cell["data"] for cell in head.settings.get("cells", {}).values()) or (head.topology,)
+    return f"{' | '.join(titles)}{trees}, seed {head.seed}"
 
 
 def request_section(head: RunHead, facts: Sequence[tuple[Text, Text]] = (), *notes: Block) -> Section:

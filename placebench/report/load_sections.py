@@ -255,7 +255,12 @@ _OVER_TIME = (
         units.times,
         "Of all workers; above 1: more user than kernel CPU time.",
     ),
-    ("rss_bytes", "Memory of the workers", units.size, "RSS of all workers together, shared pages counted in each."),
+    (
+        "rss_bytes",
+        "Memory of the workers",
+        units.mebibytes,
+        "RSS of all workers together, shared pages counted in each.",
+    ),
 )
 """Columns of `Telemetry.over_time`, each with title, unit and caption of its chart."""
 

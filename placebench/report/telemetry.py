@@ -118,9 +118,13 @@ def _on_one_clock(telemetry: "Telemetry") -> "tuple[Telemetry, list[str]]":
 
 
 def full_points(frame: "pd.DataFrame", name: str) -> list[tuple[float, float | None]]:
-    """Return a point for each step of `Telemetry.over_time`; None for steps that were cut or idle, or not measured."""
+    """Return a point for each step of `Telemetry.over_time`; None for steps that were cut or idle, or not measured.
+
+    Sizes are in MiB, so that an axis has round numbers.
+    """
+    unit = units.MIB if name.endswith("_bytes") else 1
     return [
-        (float(str(at)), _number(value) if state == "full" else None)
+        (float(str(at)), None if state != "full" or (number := _number(value)) is None else number / unit)
         for at, state, value in zip(frame.index, frame["state"], frame[name], strict=True)
     ]
 
@@ -156,7 +160,12 @@ _CHARTS: tuple[tuple[str, _Shown, Any, str], ...] = (
         units.percent,
         "Time inside the database's driver over that of the handlers, or of the server if no handler is timed.",
     ),
-    ("Memory", (("rss_bytes", "RSS", "variant"),), units.size, "RSS of all workers, shared pages counted in each."),
+    (
+        "Memory",
+        (("rss_bytes", "RSS", "variant"),),
+        units.mebibytes,
+        "RSS of all workers, shared pages counted in each.",
+    ),
 )
 
 

@@ -213,9 +213,9 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the cost of a result, and how many replicates would decide the combinations that are inconclusive."""
     counted = [row for row in rows if row["overhead_per_result_s"] is not None]
     if counted:
-        most = max(counted, key=lambda row: float(row["overhead_per_result_s"]))
+        most, kind = overheads.largest(counted, "overhead_per_result_s")
         yield (
-            f"Largest overhead per result: {signed_duration(most['overhead_per_result_s'])}, of "
+            f"Largest {kind} per result: {signed_duration(most['overhead_per_result_s'])}, of "
             f"{units.average(most['results'])} results in a response ({point_text(most['axes'])})."
         )
     yield from overheads.undecided(rows)

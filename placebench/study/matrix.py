@@ -26,7 +26,7 @@ from placebench.report.study_report import (
 from placebench.results import Run
 from placebench.stats import median_interval
 from placebench.study.axes import fill_words
-from placebench.study.overheads import axis_columns, control_measurements, paired_overhead, point_text
+from placebench.study.overheads import axis_columns, control_measurements, largest, paired_overhead, point_text
 from placebench.study.session import Measure, Point, StudySpec, study_kind
 from placebench.study.workers import OwnWorkersStudy, Work, why_impossible
 
@@ -174,8 +174,8 @@ def _headline(rows: list[dict[str, Any]], control: Mapping[str, str]) -> str:
     judged = [row for row in rows if row["overhead_s"] is not None]
     if not judged:
         return "No combination was measured together with its control."
-    most = max(judged, key=lambda row: float(row["overhead_s"]))
-    begin = f"Largest overhead over {point_text(control)}: {signed_duration(most['overhead_s'])}"
+    most, kind = largest(judged, "overhead_s")
+    begin = f"Largest {kind} compared with {point_text(control)}: {signed_duration(most['overhead_s'])}"
     if most["overhead_low_s"] is None:
         return f"{begin} ({point_text(most['axes'])}); n = {most['n']} is too few for an interval."
     shown = sum(row["overhead_low_s"] is not None and row["overhead_low_s"] > 0 for row in judged)

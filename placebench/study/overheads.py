@@ -40,6 +40,15 @@ def paired_overhead(made: Sequence[Measurement], control: Sequence[Measurement],
     }
 
 
+def largest(rows: Sequence[Mapping[str, Any]], overhead: str) -> tuple[Mapping[str, Any], str]:
+    """Return the row with the largest overhead and 'overhead', or with the largest saving and 'change' if none costs.
+
+    overhead: the name of the seconds in the rows.
+    """
+    most = max(rows, key=lambda row: float(row[overhead]))
+    return (most, "overhead") if most[overhead] > 0 else (min(rows, key=lambda row: float(row[overhead])), "change")
+
+
 def paired_effect(
     made: Sequence[Measurement], control: Sequence[Measurement], value: str, *, margin: float
 ) -> dict[str, float | str | int | None]:

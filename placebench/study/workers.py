@@ -272,8 +272,6 @@ class OwnWorkersSession(StudySession[Path]):
 # --- the report
 
 
-MIB = 2**20
-"""Bytes per MiB; axes are in MiB, so that their ticks are round numbers in the displayed unit."""
 _MEDIANS = ("job_s", "cpu_s", "start_s", "uss_bytes", "pss_bytes", "rss_bytes")
 _ROLES: Mapping[str, Role] = {"threads": "baseline", "forks": "variant", "spawned": "variant"}
 
@@ -387,18 +385,16 @@ def throughput_by_memory(
     keys: what the roles baseline, variant and between stand for.
     """
     return points(
-        [PointSeries(name, [(row["pss_bytes"] / MIB, row["throughput_per_s"])], role) for name, role, row in rows],
+        [
+            PointSeries(name, [(row["pss_bytes"] / units.MIB, row["throughput_per_s"])], role)
+            for name, role, row in rows
+        ],
         title=title,
         description=description,
         show=units.rate,
-        show_where=mebibytes,
+        show_where=units.mebibytes,
         keys=[(f"disc role-{role}", key) for role, key in zip(("baseline", "variant", "between"), keys, strict=True)],
     )
-
-
-def mebibytes(value: float) -> str:
-    """Return a size given in MiB as text."""
-    return units.size(value * MIB)
 
 
 def _notes(run: Run, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -65,6 +65,7 @@ def test_a_command_behind_a_link(address: str, tmp_path: Path, capfd: pytest.Cap
     assert found["waiting_share"] == pytest.approx(0.2 / found["elapsed_s"])
     assert 0 < found["cpu_s"] < found["elapsed_s"]
     assert [10, 20] == [sum(found["trace"][name]) for name in ("sent", "received")]
+    assert "A round trip takes 50.0 ms more." in page.read_text()
     assert "round trips</th><td>3" in page.read_text()
 
 

@@ -66,7 +66,8 @@ def calibrate(run: RunFolder, prepared: PreparedVariants, control: Control, name
     baseline = prepared.variants[0]
     injected_s: float | None = control.amount
     if control.kind == "cpu" or baseline.command:
-        rounds = _CALIBRATION_ROUNDS if control.kind == "cpu" else 1
+        under_load = prepared.users > 1 or prepared.rate is not None  # its blocks last a second or more each
+        rounds = _CALIBRATION_ROUNDS if control.kind == "cpu" and not under_load else 1
         run.begin_step("control", f"{name}: CPU per request of {baseline.name}, for {control.label}")
         blocks = run.try_twice(f"{name} calibration", lambda: _blocks(prepared, name, run.head.seed, rounds))
         if control.kind == "cpu":

@@ -39,7 +39,7 @@ from placebench.report.study_report import (
 )
 from placebench.results import Run
 from placebench.stats import median_interval
-from placebench.study.workers import MIB, mebibytes, throughput_by_memory
+from placebench.study.workers import throughput_by_memory
 
 if TYPE_CHECKING:
     from placebench.meters.processes import Memory
@@ -479,13 +479,17 @@ def _unshared_charts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, C
         title = f"Memory un-shared by copy-on-write, {_NAMES[workload]}"
         svg = lines(
             [
-                Line(row["mix"], [(at_s, max(0.0, lost / MIB)) for at_s, lost in row["unshared_over_time"]], _role(row))
+                Line(
+                    row["mix"],
+                    [(at_s, max(0.0, lost / units.MIB)) for at_s, lost in row["unshared_over_time"]],
+                    _role(row),
+                )
                 for row in rows
                 if row["workload"] == workload
             ],
             title=title,
             description="A line for each mix: memory that its workers no longer share since the first request.",
-            show=mebibytes,
+            show=units.mebibytes,
             show_where=units.duration,
         )
         caption = (

@@ -12,7 +12,13 @@ import pytest
 
 from placebench import results
 from placebench.cli import main
+from placebench.compare.keep.control import Control
+from placebench.compare.keep.records import RunHead
+from placebench.compare.keep.run_folder import RunFolder
+from placebench.compare.measure.injected_control import calibrate
+from placebench.compare.measure.prepared_variants import PreparedVariants
 from placebench.compare.what.variants import Variant, wrapped
+from placebench.compare.what.workload import SentRequest, Workload
 from placebench.runtime.application_servers import serve
 from placebench.runtime.postgres import Server
 
@@ -163,6 +169,60 @@ def test_a_control_gets_as_old_as_the_variants(tmp_path: Path) -> None:
     }
     assert untimed["old"][5] == own["old"][6].counters["warm_up_requests"] > 100
     assert {name: [0.0] * 5 + [untimed["old"][5]] + [0.0] * 5 for name in own} == untimed
+
+
+COUNTED = """
+import os
+
+
+def application(environ, start_response):
+    with open(os.environ["COUNT"], "ab", buffering=0) as count:
+        count.write(b"1")
+    sum(range(300_000))  # so that the client is not the one that uses a core
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"ok"]
+"""
+
+HEAD = RunHead(
+    name="x",
+    started_at="2026-11-20T10:00:00+00:00",
+    status="complete",
+    request="/",
+    topology="",
+    trees=0,
+    seed=1,
+    variants=["one"],
+    receipt={},
+    manifest={},
+    settings={},
+    same_responses={},
+)
+
+
+@pytest.mark.parametrize(("users", "requests"), [(1, 1 + 3 + 16), (2, 1 + 3 + 4 + 2 * 20)])
+def test_the_cpu_of_a_request_is_measured_in_two_blocks_under_load(tmp_path: Path, users: int, requests: int) -> None:
+    """Blocks of several users are long, ten requests for each: 2 of them are enough, instead of 16 of one request.
+
+    Before them are the one that shows that it serves, 3 to warm up, and 2 for each user.
+    """
+    (tmp_path / "service.py").write_text(COUNTED)
+    sqlite3.connect(tmp_path / "data.db").close()
+    variables = {"PYTHONPATH": str(tmp_path), "COUNT": str(tmp_path / "count")}
+    variants = tuple(Variant(each, module="service:application", variables=variables) for each in ("one", "control"))
+    prepared = PreparedVariants(
+        tuple(each.with_server("sqlite://") for each in variants),
+        dict.fromkeys(("one", "control"), f"sqlite:///{tmp_path}/data.db"),
+        Workload(calls=(SentRequest("GET", "/", label="GET /"),), cycle=(0,)),
+        tmp_path,
+        block_s=1e-6,
+        users=users,
+    )
+    (tmp_path / "log").mkdir()
+
+    found = calibrate(RunFolder(tmp_path, HEAD), prepared, Control("cpu", 0.03), "control")
+
+    assert found.injected_s is not None
+    assert requests == (tmp_path / "count").stat().st_size
 
 
 def test_a_further_statement_is_found_without_replicates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

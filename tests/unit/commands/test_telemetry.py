@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from placebench.cli import main
+from placebench.report.telemetry import full_points
 
 HEAD = 'h,{"format_version": 1, "boot": "here"}'
 
@@ -53,6 +55,13 @@ def test_a_folder_is_shown_as_text_json_and_page(folder: Path, capsys: pytest.Ca
     for title in ("Requests per second", "Client and server time", "Percentiles", "Share of the database"):
         assert f"{title}." in page
     assert "Memory." not in page
+
+
+def test_the_chart_of_memory_is_in_mib() -> None:
+    """So its axis has round numbers; a step that is not full of requests is no point."""
+    frame = pd.DataFrame({"state": ["full", "cut"], "rss_bytes": [50.0 * 2**20, 2.0**20]}, index=[0.0, 1.0])
+
+    assert [(0.0, 50.0), (1.0, None)] == full_points(frame, "rss_bytes")
 
 
 def test_a_file_of_somebody_else_is_not_replaced(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

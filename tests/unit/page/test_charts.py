@@ -208,6 +208,18 @@ def test_every_replicate_is_a_point() -> None:
     assert [len(classed(picture, kind)) for kind in ("disc", "ring", "level")] == [3, 2, 2]
 
 
+def test_the_name_of_a_point_stays_in_the_chart() -> None:
+    """The name of a point on the left is to its right, and that of the rightmost point to its left."""
+    series = [
+        PointSeries("threads x 1", [(10.0, 5.0)], "baseline"),
+        PointSeries("spawned x 2", [(100.0, 5.0)], "variant"),
+    ]
+    picture = svg(points(series, title="t", description="d", show=units.rate, show_where=units.size))
+
+    named = {each.text: (each.get("text-anchor"), each.get("x")) for each in classed(picture, "named")}
+    assert {"threads x 1": ("start", "23.2%"), "spawned x 2": ("end", "92.8%")} == named
+
+
 def test_a_curve_climbs_from_nothing_to_everything() -> None:
     """The path starts on the ground and ends at 100 %."""
     path = classed(svg(a_distribution("naive")), "curve")[0].get("d")

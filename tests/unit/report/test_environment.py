@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from placebench.compare.keep.records import RunHead
 from placebench.meters.readings import RunCost
-from placebench.report.environment import environment_rows, flattened, masked, moment
+from placebench.report.environment import data_text, environment_rows, flattened, masked, moment
 
 
 def test_items_of_a_list_are_named() -> None:
@@ -58,26 +58,25 @@ def test_a_stamp_for_people() -> None:
     assert moment("2026-11-20T14:03:11+00:00") == "2026-11-20 14:03:11 UTC"
 
 
+HEAD = RunHead(
+    name="run",
+    started_at="",
+    status="complete",
+    request="/",
+    topology="t",
+    trees=0,
+    seed=1,
+    variants=[],
+    receipt={},
+    manifest={},
+    settings={},
+    same_responses={},
+)
+
+
 def test_the_cost_is_part_of_the_environment() -> None:
     """In core-minutes by part; energy by domain, and "not measured" where the machine does not say."""
-    head = replace(
-        RunHead(
-            name="run",
-            started_at="",
-            status="complete",
-            request="/",
-            topology="t",
-            trees=1,
-            seed=1,
-            variants=[],
-            receipt={},
-            manifest={},
-            settings={},
-            same_responses={},
-            elapsed_s=90.0,
-        ),
-        cost=RunCost(60.0, 6.0, None, 54.0),
-    )
+    head = replace(HEAD, elapsed_s=90.0, cost=RunCost(60.0, 6.0, None, 54.0))
 
     assert dict(environment_rows(head)) == {
         "cost.core_minutes": "2.0",
@@ -91,3 +90,24 @@ def test_the_cost_is_part_of_the_environment() -> None:
     assert ("cost.energy_j.package-0", "12.3") in environment_rows(
         replace(head, cost=RunCost(0.0, 0.0, 0.0, 0.0, {"package-0": 12.34}))
     )
+
+
+def test_settings_of_combinations_are_shown_once() -> None:
+    """Each with the values that it has in any of them, not once for each combination; so is their data."""
+    cells = {
+        f"server={server},rows={rows}": {
+            "variant": {"name": f"server={server},rows={rows}", "server": server},
+            "data": f"setup: python seed.py {rows}",
+            "rounds": 4,
+        }
+        for server in ("uwsgi", "gunicorn")
+        for rows in (10, 100)
+    }
+    head = replace(HEAD, settings={"cells": cells})
+
+    assert [
+        ("run.cells.variant.server", "uwsgi | gunicorn"),
+        ("run.cells.data", "setup: python seed.py 10 | setup: python seed.py 100"),
+        ("run.cells.rounds", "4"),
+    ] == environment_rows(head)
+    assert "setup: python seed.py 10 | setup: python seed.py 100, seed 1" == data_text(head)
