@@ -308,6 +308,22 @@ def test_the_engines_of_a_program_are_recorded(folder: Path) -> None:
     assert ran.document["summary"]["compile_s"] > 0
 
 
+def test_an_application_that_comments_its_statements_is_recorded(folder: Path) -> None:
+    """Its extension asks for comments before anything has imported SQLAlchemy."""
+    program = (
+        "import sqlite3\n"
+        "from flask import Flask\n"
+        "from placebench.profiler.integrations.flask import FlaskExtension\n"
+        "FlaskExtension(Flask('shop'), comments=True)\n"
+        "from sqlalchemy import create_engine, text\n"
+        "with create_engine('sqlite://').connect() as connection: connection.execute(text('select 1')).all()"
+    )
+    ran = run(folder, ["python", "-c", program])
+
+    assert 0 == ran.code, ran.written
+    assert {"-c outside of requests": (1, 1)} == ran.statements("program"), ran.written
+
+
 def test_the_tests_of_pytest_are_units_of_work(folder: Path) -> None:
     """Each with its own statements."""
     ran = run(folder, ["pytest", "-q", "-p", "no:cacheprovider", "test_shop.py"], PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
