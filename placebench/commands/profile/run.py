@@ -73,6 +73,8 @@ class _ReadTarget(Action):
             namespace.arguments = rest[1:] if rest[:1] == ["--"] and not explicit else rest
         else:
             parser.parse_args(rest, namespace)
+            if namespace.target is not target:  # a second word that is no option
+                namespace.target, namespace.arguments = target, [namespace.target, *namespace.arguments]
 
 
 def _is_script(word: str) -> bool:
@@ -241,7 +243,10 @@ def _program(given: ProfileOptions) -> "Program | None":
     elif given.target is not None and is_script(given.target):
         program = Program(given.target, given.arguments)
     elif given.arguments:
-        raise UsageError(f"{given.target!r} is not a script: expected its options before --")
+        raise UsageError(
+            f"{given.target!r} is not a script, but {given.arguments[0]!r} follows it: expected one application, with "
+            "its options before it, or a command after --"
+        )
     else:
         return None
     if given.workload.requests_given or given.workload.login:

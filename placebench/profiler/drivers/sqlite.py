@@ -43,12 +43,20 @@ def patch_sqlite(recorder: CallRecorder, replace: Replace) -> None:
 def time_sqlite(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> None:
     """Change the arguments of connect so that the connection is timed."""
     users = arguments.get("factory") or sqlite3.Connection
-    if isinstance(users, type):
-        made = timed_class(_SqliteConnection, users, recorder)
-        if made.placebench_recorder is not recorder:  # timed for another profiler
-            return
-        made.placebench_cursor_class = timed_class(_SqliteCursor, sqlite3.Cursor, recorder)
-        arguments["factory"] = made
+    if not isinstance(users, type) or not issubclass(users, sqlite3.Connection):
+        return
+    if issubclass(users, _SqliteConnection):  # timed already, perhaps for another profiler
+        timed_class(_SqliteConnection, users, recorder)
+        return
+    made = timed_class(_SqliteConnection, sqlite3.Connection, recorder)
+    made.placebench_cursor_class = timed_class(_SqliteCursor, sqlite3.Cursor, recorder)
+    if users is not sqlite3.Connection:
+        # Below a class of the user's: its methods run as they are, and what they call by super() is timed.
+        key = (made, users)
+        if key not in recorder.timed_classes:
+            recorder.timed_classes[key] = type(f"Timed{users.__name__}", (users, made), {})
+        made = recorder.timed_classes[key]
+    arguments["factory"] = made
 
 
 class _SqliteCursor(TimedCursor):
@@ -136,19 +144,19 @@ class _SqliteConnection(DriverConnection[Any]):
         with self.timing_step("COMMIT" if kind is None else "ROLLBACK"):
             return super().__exit__(kind, error, traceback)  # type: ignore[misc]
 
-    # sqlite3's own shortcuts make cursors of its own class, in C.
+    # sqlite3's own shortcuts make cursors of its own class, in C, and do not call `cursor`.
 
     def execute(self, *arguments: Any) -> Any:
         """Make a timed cursor, call its execute, and return the result."""
-        return self.cursor().execute(*arguments)
+        return self.placebench_cursor(self.placebench_cursor_class).execute(*arguments)
 
     def executemany(self, *arguments: Any) -> Any:
         """Make a timed cursor, call its executemany, and return the result."""
-        return self.cursor().executemany(*arguments)
+        return self.placebench_cursor(self.placebench_cursor_class).executemany(*arguments)
 
     def executescript(self, *arguments: Any) -> Any:
         """Make a timed cursor, call its executescript, and return the result."""
-        return self.cursor().executescript(*arguments)
+        return self.placebench_cursor(self.placebench_cursor_class).executescript(*arguments)
 
     def cursor(self, factory: Any = None) -> Any:
         """Return a timed cursor, of the class *factory* if it is given."""

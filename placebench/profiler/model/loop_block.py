@@ -5,6 +5,9 @@ from typing import Literal, NamedTuple
 
 from placebench.profiler.model.statement import Caller
 
+KINDS_ALONE = ("program", "lifespan", "background")
+"""Kinds of recordings that may hold a loop as long as nobody waits: a start, or a script that does one thing."""
+
 BlockCause = Literal["statement", "connection-pool wait", "transaction step", "call"]
 
 

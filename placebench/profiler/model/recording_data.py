@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from placebench import units
 from placebench.errors import ProfilerError
-from placebench.profiler.model.loop_block import LoopBlock
+from placebench.profiler.model.loop_block import KINDS_ALONE, LoopBlock
 from placebench.profiler.model.statement import (
     Checkout,
     RecordedRequest,
@@ -258,8 +258,9 @@ class RecordingData:
     def merge(cls, recordings: Iterable[Self], *, name: str | None = None) -> Self:
         """Return one recording of all: sums are totals, and started_s stays relative to each original recording.
 
-        A sum is None if one of the recordings has none; the session of a flame graph is left out. Raises ProfilerError
-        if there is nothing to merge.
+        A sum is None if one of the recordings has none. The session of a flame graph is left out, and so are stretches
+        in which a start or a script held its event loop while nobody waited. Raises ProfilerError if there is nothing
+        to merge.
         """
         parts = list(recordings)
         if not parts:
@@ -273,7 +274,13 @@ class RecordingData:
             unkept_places=tuple(_renumbered((each.unkept_places, each.requests) for each in parts)),
             spans=_renumbered((each.spans, each.requests) for each in parts),
             checkouts=tuple(_renumbered((each.checkouts, each.requests) for each in parts)),
-            loop_blocks=tuple(_renumbered((each.loop_blocks, each.requests) for each in parts)),
+            loop_blocks=tuple(
+                _renumbered(
+                    # The kind of the part is not known below: a start that held the loop while nobody waited goes here.
+                    ([block for block in each.loop_blocks if block.late or each.kind not in KINDS_ALONE], each.requests)
+                    for each in parts
+                )
+            ),
             timeline=tuple(request for each in parts for request in each.timeline),
             elapsed_s=sum(each.elapsed_s for each in parts),
             dropped=sum(each.dropped for each in parts),

@@ -299,6 +299,19 @@ def test_the_limit_is_the_users() -> None:
     assert [len(find(recording, limits)) for limits in (None, Limits(blocked_s=0.1), Limits(blocked_s=1))] == [2, 1, 0]
 
 
+@pytest.mark.parametrize("kind", ["program", "lifespan", "background"])
+def test_a_start_that_held_the_loop_alone_is_no_finding_of_merged_requests(kind: str) -> None:
+    """It is left out of the sum, whose kind is that of requests, unless somebody waited for it."""
+    start = Recording("start", "full", kind=kind, loop_blocks=(block(0.9),))
+    late = Recording("start", "full", kind=kind, loop_blocks=(block(late=(LateRequest("GET /health", 0.29, True),)),))
+    request = Recording("GET /report", "full", loop_blocks=(block(0.1),))
+
+    merged = Recording.merge([start, late, request])
+
+    assert [(each.request, each.elapsed_s) for each in merged.loop_blocks] == [(2, 0.3), (3, 0.1)]
+    assert [finding.count for finding in find(merged)] == [2]
+
+
 def test_blocks_are_saved_and_merged() -> None:
     """With those who waited, and the number of their request; a recording without any has no key for them."""
     recording = Recording("r", "full", loop_blocks=(block(late=(LateRequest("GET /health", 0.29, True),)),))

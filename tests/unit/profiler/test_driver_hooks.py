@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
@@ -145,6 +146,103 @@ def test_a_connection_class_of_the_users_is_kept(profiler: SqlProfiler) -> None:
     assert [isinstance(each, Own) for each in (named, placed)] == [True, True]
     assert isinstance(named.cursor(OwnCursor), OwnCursor)
     assert len(recording.statements) == 2
+
+
+class _Counting(sqlite3.Cursor):
+    """Counts its statements."""
+
+    calls = 0
+
+    def execute(self, *arguments: Any) -> Any:
+        self.calls += 1
+        return super().execute(*arguments)
+
+
+class _CursorByDefault(sqlite3.Connection):
+    """Chooses the class of its cursors by a default value."""
+
+    def cursor(self, factory: Any = _Counting) -> Any:
+        return super().cursor(factory)
+
+
+class _CursorWithoutArgument(sqlite3.Connection):
+    """Makes cursors of one class, and its method takes no argument."""
+
+    def cursor(self) -> Any:  # type: ignore[override]
+        return super().cursor(_Counting)
+
+
+class _Rewriting(sqlite3.Connection):
+    """Changes each statement before it runs, and runs another one at a commit."""
+
+    def execute(self, sql: str, *arguments: Any) -> Any:
+        return super().execute(sql.replace("$table", "item"), *arguments)
+
+    def executemany(self, sql: str, rows: Any) -> Any:
+        return super().executemany(sql.replace("$table", "item"), rows)
+
+    def executescript(self, sql: str) -> Any:
+        return super().executescript(sql.replace("$table", "item"))
+
+    def commit(self) -> None:
+        super().execute("insert into item values (9)")
+        super().commit()
+
+
+@pytest.mark.parametrize("chosen", [_CursorByDefault, _CursorWithoutArgument])
+def test_a_connection_class_chooses_its_cursors_as_without_the_profiler(
+    profiler: SqlProfiler, chosen: type[sqlite3.Connection]
+) -> None:
+    """`cursor` of the user's class is called as the program calls it; sqlite3's own shortcuts do not call it."""
+    with profiler.record("own") as recording:
+        connection = sqlite3.connect(":memory:", factory=chosen)
+        connection.execute("select 1").fetchall()
+        cursor = connection.cursor()
+        cursor.execute("select 2").fetchall()
+        cursor.execute("select 3").fetchall()
+
+    assert (isinstance(cursor, _Counting), cursor.calls) == (True, 2)
+    assert [each.row_count for each in recording.statements] == [1, 1, 1]
+
+
+def test_the_methods_of_a_connection_class_run_as_without_the_profiler(profiler: SqlProfiler) -> None:
+    """What they send is recorded, and agrees with what sqlite3 itself traces."""
+    sent = list[str]()
+
+    with profiler.record("own") as recording:
+        connection = sqlite3.connect(":memory:", factory=_Rewriting)
+        connection.set_trace_callback(sent.append)
+        connection.executescript("create table $table (i)")
+        connection.executemany("insert into $table values (?)", [(1,)])
+        rows = connection.execute("select i from $table").fetchall()
+        connection.commit()
+        rows += connection.execute("select i from $table").fetchall()
+
+    assert rows == [(1,), (1,), (9,)]
+    assert [each.sql for each in recording.statements] == [
+        "create table item (i)",
+        "insert into item values (?)",
+        "select i from item",
+        "insert into item values (?)",
+        "select i from item",
+    ]
+    assert [each.split()[0] for each in sent] == ["create", "BEGIN", "insert", "select", "insert", "COMMIT", "select"]
+    assert steps(recording)[1:] == [("BEGIN", 1), ("COMMIT", 1)]
+
+
+def test_a_factory_that_is_no_connection_class_is_called_as_it_is(profiler: SqlProfiler) -> None:
+    """sqlite3 takes any callable."""
+
+    class Wrapper:
+        """Keeps a path."""
+
+        def __init__(self, path: str, **_: Any) -> None:
+            self.path = path
+
+    with profiler.record("other"):
+        made = sqlite3.connect(":memory:", factory=Wrapper)  # type: ignore[type-var]
+
+    assert (type(made), made.path) == (Wrapper, ":memory:")
 
 
 def test_errors_are_the_applications() -> None:

@@ -4,19 +4,17 @@ from collections.abc import Iterator
 
 from placebench import units
 from placebench.profiler.analysis.findings.kinds import Finding, Limits, times
-from placebench.profiler.model.loop_block import LateRequest, LoopBlock
+from placebench.profiler.model.loop_block import KINDS_ALONE, LateRequest, LoopBlock
 from placebench.profiler.model.recording_data import RecordingData
 
 _HUBS = ("gevent", "eventlet")
 _MAX_NAMED = 3
-_ALONE = ("program", "lifespan", "background")
-"""Kinds of recordings that may hold a loop as long as nobody waits: a start, or a script that does one thing."""
 
 
 def blocked_event_loops(recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Find lines that held an event loop, or a hub of greenlets, and name the requests that went on late."""
     places: dict[tuple[object, ...], list[LoopBlock]] = {}
-    serves = recording.kind not in _ALONE
+    serves = recording.kind not in KINDS_ALONE
     for block in recording.loop_blocks:
         if block.elapsed_s >= limits.blocked_s and (serves or block.late):
             key = block.cause, block.fingerprint, block.caller, block.outer_caller

@@ -189,6 +189,8 @@ def test_a_program_that_raises_shows_its_own_frames_and_a_page() -> None:
         (["missing.py"], 1, "run placebench in the application's environment, or add the package"),
         (["none.py"], 2, "there is no file 'none.py'"),
         (["-m"], 2, "expected one program"),
+        (["shop", "says.py"], 2, "'shop' is not a script, but 'says.py' follows it: expected one application"),
+        (["sh", "says.py"], 2, "'sh' is a command: expected `placebench profile run -- sh …`"),
         (["--request", "GET /", "says.py"], 2, "requests are sent to an application only"),
     ],
 )
