@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 import psycopg
 import psycopg2
+import psycopg2.extensions
 import psycopg2.extras
 import psycopg2.sql
 import pytest
@@ -91,6 +92,66 @@ def test_cursor_classes_of_psycopg2_are_kept(profiler: SqlProfiler, url: str) ->
         connection.close()
     assert values == [7, 7, 7]
     assert statements(recording) == [(1, 2), (1, 2), (1, 2)]
+
+
+class _OwnCursor(psycopg2.extensions.cursor):
+    """Says that it was used."""
+
+    used = False
+
+    def execute(self, *arguments: Any) -> None:
+        self.used = True
+        super().execute(*arguments)
+
+
+class _Plain(psycopg2.extensions.connection):
+    """Adds nothing."""
+
+
+class _PassingOn(psycopg2.extensions.connection):
+    """Passes all arguments on."""
+
+    def cursor(self, *arguments: Any, **keywords: Any) -> Any:
+        return super().cursor(*arguments, **keywords)
+
+
+class _NameOnly(psycopg2.extensions.connection):
+    """Its method has a name as its only argument."""
+
+    def cursor(self, name: str | None = None) -> Any:  # type: ignore[override]
+        return super().cursor(name)
+
+
+class _Choosing(psycopg2.extensions.connection):
+    """Has cursors of its own class."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.cursor_factory = _OwnCursor
+
+
+@pytest.mark.parametrize("cursor_class", [None, _OwnCursor])
+@pytest.mark.parametrize(
+    "connection_class", [_Plain, _PassingOn, _NameOnly, _Choosing, psycopg2.extras.RealDictConnection]
+)
+def test_a_connection_class_of_psycopg2_has_all_its_statements(
+    profiler: SqlProfiler, url: str, connection_class: Any, cursor_class: Any
+) -> None:
+    """Whatever its `cursor` takes, with a class of cursors for all or without; the classes are those of the program."""
+    with profiler.record("own") as recording:
+        connection = psycopg2.connect(url, connection_factory=connection_class, cursor_factory=cursor_class)
+        cursor = connection.cursor()
+        cursor.execute("select generate_series(1, 3)")
+        cursor.fetchall()
+        named = connection.cursor("named")
+        named.execute("select generate_series(1, 5)")
+        named.fetchmany(2)
+        named.fetchmany(3)
+        connection.close()
+
+    chosen = cursor_class is _OwnCursor or connection_class is _Choosing
+    assert (isinstance(cursor, _OwnCursor), isinstance(named, _OwnCursor)) == (chosen, chosen)
+    assert statements(recording) == [(3, 2), (5, 3)]
 
 
 def test_psycopg_has_its_transaction_blocks(profiler: SqlProfiler, url: str) -> None:

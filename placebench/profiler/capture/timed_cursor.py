@@ -144,6 +144,23 @@ def timed_class(mixin: type, base: Any, recorder: CallRecorder) -> Any:
     return recorder.timed_classes[key]
 
 
+def timed_below(mixin: type, driver_class: type, users: Any, recorder: CallRecorder) -> Any:
+    """Return the timed class of *driver_class* or, if *users* is a subclass of it, that subclass above the timed class.
+
+    The methods of the user's class run as they are, and what they call by super() is timed. Anything else that makes
+    connections, such as a function, is returned unchanged.
+    """
+    if not isinstance(users, type) or not issubclass(users, driver_class):
+        return users
+    if users is driver_class or issubclass(users, mixin):  # the latter is timed already, perhaps for another profiler
+        return timed_class(mixin, users, recorder)
+    timed = timed_class(mixin, driver_class, recorder)
+    key = (timed, users)
+    if key not in recorder.timed_classes:
+        recorder.timed_classes[key] = type(f"Timed{users.__name__}", (users, timed), {})
+    return recorder.timed_classes[key]
+
+
 class TimedCursor:
     """A cursor that reports how long the driver took; mixed in before the driver's own class."""
 

@@ -12,6 +12,7 @@ from placebench.profiler.capture.timed_cursor import (
     Replace,
     TimedCursor,
     TwoPhaseConnection,
+    timed_below,
     timed_class,
 )
 
@@ -42,13 +43,13 @@ def patch_psycopg2(recorder: CallRecorder, replace: Replace) -> None:
 def time_psycopg2(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> None:
     """Change the arguments of connect so that the connection and its cursors are timed.
 
-    A connection class of the user may choose its cursors by itself.
+    A connection class of the user may choose its cursors by itself: they are timed when they are made.
     """
     from psycopg2 import extensions
 
     users_connection, users_cursor = arguments.get("connection_factory"), arguments.get("cursor_factory")
-    arguments["connection_factory"] = timed_class(
-        _Psycopg2Connection, users_connection or extensions.connection, recorder
+    arguments["connection_factory"] = timed_below(
+        _Psycopg2Connection, extensions.connection, users_connection or extensions.connection, recorder
     )
     if users_cursor is not None or users_connection is None:
         arguments["cursor_factory"] = timed_class(_Psycopg2Cursor, users_cursor or extensions.cursor, recorder)
@@ -166,19 +167,20 @@ class _Psycopg2Connection(TwoPhaseConnection[Any]):
         member.__set__(self, timed)
 
     def cursor(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a timed cursor of the class that the caller chose."""
+        """Return a timed cursor of the class that the caller or the connection chose, as psycopg2 does."""
         if not args and not kwargs:  # as SQLAlchemy calls it for every statement
             cursor = self.placebench_cursor()
+            if isinstance(cursor, TimedCursor):
+                return cursor
+        from psycopg2 import extensions
+
+        chosen = kwargs.get("cursor_factory") or (args[1] if len(args) > 1 else None) or self.cursor_factory
+        timed = timed_class(_Psycopg2NamedCursor, chosen or extensions.cursor, self.placebench_recorder)
+        if len(args) > 1:
+            args = (args[0], timed, *args[2:])
         else:
-            chosen = kwargs.get("cursor_factory") or (args[1] if len(args) > 1 else None) or self.cursor_factory
-            if chosen is not None:
-                timed = timed_class(_Psycopg2NamedCursor, chosen, self.placebench_recorder)
-                args, kwargs = args[:1] + args[2:], kwargs | {"cursor_factory": timed}
-            cursor = self.placebench_cursor(*args, **kwargs)
-        if not isinstance(cursor, TimedCursor) and "__dict__" in dir(cursor):
-            # A connection class of the user has chosen the class, such as extras.DictConnection.
-            cursor.__class__ = timed_class(_Psycopg2NamedCursor, type(cursor), self.placebench_recorder)
-        return cursor
+            kwargs = kwargs | {"cursor_factory": timed}
+        return self.placebench_cursor(*args, **kwargs)
 
     @cached_property
     def placebench_meter(self) -> SocketMeter | None:

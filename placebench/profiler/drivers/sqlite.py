@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from placebench.profiler.capture.timed_cursor import CallRecorder, DriverConnection, Replace, TimedCursor, timed_class
+from placebench.profiler.capture.timed_cursor import (
+    CallRecorder,
+    DriverConnection,
+    Replace,
+    TimedCursor,
+    timed_below,
+    timed_class,
+)
 from placebench.profiler.model.statement_facts import statement_facts
 
 _FACTORY = 4  # its position among the arguments of connect, after the database
@@ -42,20 +49,9 @@ def patch_sqlite(recorder: CallRecorder, replace: Replace) -> None:
 
 def time_sqlite(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> None:
     """Change the arguments of connect so that the connection is timed."""
-    users = arguments.get("factory") or sqlite3.Connection
-    if not isinstance(users, type) or not issubclass(users, sqlite3.Connection):
-        return
-    if issubclass(users, _SqliteConnection):  # timed already, perhaps for another profiler
-        timed_class(_SqliteConnection, users, recorder)
-        return
-    made = timed_class(_SqliteConnection, sqlite3.Connection, recorder)
-    made.placebench_cursor_class = timed_class(_SqliteCursor, sqlite3.Cursor, recorder)
-    if users is not sqlite3.Connection:
-        # Below a class of the user's: its methods run as they are, and what they call by super() is timed.
-        key = (made, users)
-        if key not in recorder.timed_classes:
-            recorder.timed_classes[key] = type(f"Timed{users.__name__}", (users, made), {})
-        made = recorder.timed_classes[key]
+    made = timed_below(_SqliteConnection, sqlite3.Connection, arguments.get("factory") or sqlite3.Connection, recorder)
+    if getattr(made, "placebench_recorder", None) is recorder:  # else a function, or timed for another profiler
+        made.placebench_cursor_class = timed_class(_SqliteCursor, sqlite3.Cursor, recorder)
     arguments["factory"] = made
 
 
