@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from placebench import units
+from placebench.gates import Outcome
 from placebench.history import History, Series, SeriesPoint, SeriesStep, all_points
 from placebench.page.axis_charts import PointSeries, points
 from placebench.page.row_charts import Estimate, forest
@@ -79,16 +80,7 @@ def history_report(path: Path, history: History, series: Sequence[Series], *, sh
         sections=[_section(each) for each in series if each.points],
         notes=(_POINTS, _STEPS, _REGRESSIONS),
         about=f"{len(history.entries)} measurements, {_reference(history)}",
-        checks=[
-            Check(
-                f"no regression of {METRIC_LABELS[each.metric]}",
-                each.metric,
-                "failed" if each.regressions else "passed" if each.points else "inconclusive",
-                "; ".join(step_sentence(each, step) for step in each.regressions)
-                or ("" if each.points else units.NOT_MEASURED),
-            )
-            for each in series
-        ],
+        checks=[_check(each, shallow=shallow) for each in series],
         can_rebuild=False,
         is_of_run=False,
     )
@@ -107,6 +99,19 @@ def step_sentence(series: Series, found: SeriesStep) -> str:
         f"({subjects[found.until]}){several}"
     )
     return f"{sentence}; accepted: {found.blessing.reason}" if found.blessing else sentence
+
+
+def _check(series: Series, *, shallow: bool) -> Check:
+    """Return whether there is a regression; inconclusive if a shallow clone lacks measured commits, or all do."""
+    outcome: Outcome = "passed"
+    measured = ""
+    if series.regressions:
+        outcome, measured = "failed", "; ".join(step_sentence(series, step) for step in series.regressions)
+    elif shallow and series.left_out:
+        outcome, measured = "inconclusive", "this clone is shallow and lacks measured commits"
+    elif not series.points:
+        outcome, measured = "inconclusive", units.NOT_MEASURED
+    return Check(f"no regression of {METRIC_LABELS[series.metric]}", series.metric, outcome, measured)
 
 
 def left_out_sentences(series: Sequence[Series], *, shallow: bool = False) -> list[str]:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -155,9 +156,12 @@ def test_a_shallow_clone_is_not_green(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where the commits before the step are missing, the line says how to get them; the whole clone finds the step."""
+    """Where the commits before the step are missing, the line says how to get them; the whole clone finds the step.
+
+    The table of `show` has the outcome of `check`.
+    """
     history = write_history(shop, RISEN).read_text()
-    for depth, code in (("5", 2), ("100", 1)):
+    for depth, code, outcome in (("5", 2, "inconclusive"), ("100", 1, "failed")):
         clone = tmp_path_factory.mktemp("clone")
         git(clone, "clone", "-q", "--depth", depth, f"file://{shop}", ".")
         (clone / "placebench-history.jsonl").write_text(history)
@@ -165,6 +169,8 @@ def test_a_shallow_clone_is_not_green(
 
         assert code == main(CHECK)
         assert ("`git fetch --unshallow`" in capsys.readouterr().err) == (code == 2)
+        assert 0 == main(["history", "show", "--metric", "cpu_s"])
+        assert [outcome] == re.findall(r"no regression of server CPU +cpu_s +(\w+)", capsys.readouterr().out)
 
 
 def test_commits_that_a_rebase_replaced_are_named_and_left_out(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
