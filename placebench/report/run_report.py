@@ -337,7 +337,11 @@ _SETTINGS = (
 def _notes(figures: Figures) -> list[str]:
     """Return the notes on the method; sentences on settings that the run lacks are left out."""
     head = figures.run.head
-    known = [text.format(**head.settings) for names, text in _SETTINGS if all(name in head.settings for name in names)]
+    known = [
+        text.format(**head.settings)
+        for names, text in _SETTINGS
+        if all(name in head.settings for name in names) and (figures.run.blocks or "rounds" not in names)
+    ]
     profiled: dict[str, list[str]] = {}
     for variant, made in figures.run.profiled.items():
         for note in made.notes:

@@ -1,5 +1,6 @@
 """The page of a run: what it says, and what it keeps to itself."""
 
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from fake_experiment import write_experiment
 from fake_run import FakeRun, write_run
 
+from placebench import results
 from placebench.compare.keep.records import ProfiledPass
 from placebench.errors import RunFolderError
 from placebench.report import build_report, write_report
@@ -245,3 +247,16 @@ def test_loads_with_telemetry_are_drawn_second_by_second(tmp_path: Path) -> None
     assert "Memory of the workers" in page
     assert "User over kernel CPU time" not in page
     assert "Over time" not in page_of(tmp_path / "without").words
+
+
+@pytest.mark.parametrize(("replicates", "expected"), [(6, True), (0, False)])
+def test_the_method_names_no_replicates_of_a_run_that_timed_nothing(
+    replicates: int, expected: bool, tmp_path: Path
+) -> None:
+    """A run that ends after the counts, as of a change of documentation, has settings for replicates that it lacks."""
+    run = write_run(tmp_path / "run", FakeRun(replicates=replicates))
+    head = results.load(run).head
+    replace(head, settings={**head.settings, "replicates": 12, "rounds": 24, "block_s": 0.1}).save(run / "run.json")
+
+    sentence = "Comparison: 12 replicates of 24 rounds, in blocks of about 0.1 s."
+    assert expected == (sentence in build_report(run).notes)
