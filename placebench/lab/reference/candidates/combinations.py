@@ -100,6 +100,7 @@ class Combinations(ABC, Generic[_Solution]):
         self._suffixed = [number for number, suffix in enumerate(suffixes) if suffix]
         self._subtrees = [sorted(suffixes.index(suffix) for suffix in names) for names in request.same_subtrees]
         self._free = Memo(self._read_free)
+        self._lineages = Memo[int, tuple[Hashable, ...]](lambda provider: tuple(self._lineage(provider)))
         self._demands = [
             {contended[name]: amount for name, amount in group.resources if name in contended}
             for group in request.groups
@@ -270,7 +271,7 @@ class Combinations(ABC, Generic[_Solution]):
     def _one_above_all(self, providers: set[int]) -> bool:
         if len(providers) == 1:
             return True
-        lineages = [tuple(self._lineage(provider)) for provider in providers]
+        lineages = [self._lineages[provider] for provider in providers]
         own = {lineage[0] for lineage in lineages}
         top = [above for above in lineages[0] if above in own][-1]
         return all(top in lineage for lineage in lineages)

@@ -8,7 +8,7 @@ for the Assignment Problem" (1955). docs/lab/algorithms.md says for which reques
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import Final
 
 from placebench.lab.reference.candidates.memo import Memo
@@ -165,6 +165,8 @@ class Completion:
         if self._witness and self._agrees(self._witness, placed):
             return True
         self._witness = None
+        if not all(map(self._may_meet, self._subtrees, self._tops, repeat(placed))):
+            return False
         attempts = 0
         stack: list[Iterator[_Allowed]] = [iter([[*placed, *self._options[len(placed) :]]])]
         while stack:
@@ -186,6 +188,12 @@ class Completion:
             number = len(stack) - 1
             stack.append(self._below_one(allowed, self._subtrees[number], self._tops[number]))
         return False
+
+    def _may_meet(self, groups: Sequence[int], tops: Sequence[int], placed: _Allowed) -> bool:
+        """Return whether a provider can be above those of a same_subtree's placed groups; needs no matching."""
+        count = len(placed)
+        decided = {placed[group][0] for group in groups if group < count and placed[group]}
+        return any(decided <= self._below[top] for top in tops)
 
     def _agrees(self, witness: _Allowed, placed: _Allowed) -> bool:
         """Return whether the placed groups are where the matchings have them, or at a provider that the witness allows.
