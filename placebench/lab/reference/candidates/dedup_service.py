@@ -32,6 +32,7 @@ from placebench.lab.reference.candidates.dedup.selection import (
 )
 from placebench.lab.reference.candidates.dedup.solver import (
     has_all_names,
+    named_root,
     solve,
     solve_some,
     some_at_a_time,
@@ -114,10 +115,13 @@ class _Reader:
         if isinstance(version, TreeVersion):
             if not has_all_names(self._names(version), self._request):
                 return self.read_all()
-            return self._respond(
-                version,
-                lambda index: solve_some(index, selection, assessor, some_at_a_time(index, start, count, _GROWTH)),
-            )
+
+            def search(index: TreeIndex) -> Body:
+                named = named_root(index, self._request)
+                some_roots = some_at_a_time(index, start, count, _GROWTH) if named is None else [named]
+                return solve_some(index, selection, assessor, some_roots)
+
+            return self._respond(version, search)
         index = TreeIndex()
         read = self._read_some_at_a_time(index, start, count)
         first = next(read)

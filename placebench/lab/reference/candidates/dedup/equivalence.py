@@ -1,6 +1,7 @@
 """Groups the trees of an index into classes with equal candidates, each searched once: `EquivalenceClasses`."""
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from itertools import chain, islice, starmap
 from typing import Final, NamedTuple
@@ -30,6 +31,7 @@ _GROWTH: Final = 8
 _MAX_KEPT_GROUPINGS: Final = 8  # the number of groupings of a layout's trees that are kept
 
 _Aggregates = tuple[frozenset[str], ...]  # the aggregates of each provider of a tree
+_Special = dict[TreeClass, set[int]]  # roots of trees that are unlike all others, by class
 
 
 class AnchorCandidates:
@@ -90,6 +92,9 @@ class _Usable(NamedTuple):
     uuids: list[str]
 
 
+_NOTHING_USABLE: Final = _Usable((), (), [])
+
+
 class EquivalenceClasses:
     """The classes of trees for one request; each distinct anchor is searched once, whichever trees have it.
 
@@ -133,20 +138,24 @@ class EquivalenceClasses:
         start: where to begin among the layouts, and among the trees of each layout, if the request has a limit; a share
             from 0 to less than 1.
         """
+        special = self._special()
         for layout in rotated(self._index.layouts.values(), start):
-            alike = self._kept(layout) if self._keeps else self._some_at_a_time(layout, start)
+            alike = self._kept(layout, special) if self._keeps else self._some_at_a_time(layout, start, special)
             yield from starmap(self._class, alike)
 
     def of_roots(self, root_ids: Collection[int]) -> Iterator[EquivalenceClass]:
         """Yield the trees with these roots in classes."""
-        by_layout: dict[TreeLayout, dict[TreeClass, dict[int, TreeTexts]]] = {}
-        for root_id in root_ids:
-            own = self._index.class_of[root_id]
-            by_layout.setdefault(own.layout, {}).setdefault(own, {})[root_id] = own.trees[root_id]
+        by_class: defaultdict[TreeClass, list[int]] = defaultdict(list)
+        for root_id, own in zip(root_ids, map(self._index.class_of.__getitem__, root_ids), strict=True):
+            by_class[own].append(root_id)
+        by_layout: defaultdict[TreeLayout, dict[TreeClass, dict[int, TreeTexts]]] = defaultdict(dict)
+        for own, ids in by_class.items():
+            by_layout[own.layout][own] = dict(zip(ids, map(own.trees.__getitem__, ids), strict=True))
+        special = self._special()
         for layout, found in by_layout.items():
-            yield from starmap(self._class, self._of_layout(layout, found))
+            yield from starmap(self._class, self._of_layout(layout, found, special))
 
-    def _kept(self, layout: TreeLayout) -> list[AlikeTrees]:
+    def _kept(self, layout: TreeLayout, special: _Special) -> list[AlikeTrees]:
         """Return the layout's trees, grouped; the grouping of an earlier request with equal levels is reused."""
         ranks = [
             (number, wanted)
@@ -159,22 +168,25 @@ class EquivalenceClasses:
         if key not in layout.alike:
             if len(layout.alike) == _MAX_KEPT_GROUPINGS:
                 layout.alike.clear()
-            layout.alike[key] = list(self._of_layout(layout, {each: each.trees for each in layout.classes.values()}))
+            found = {each: each.trees for each in layout.classes.values()}
+            layout.alike[key] = list(self._of_layout(layout, found, special))
         return layout.alike[key]
 
-    def _some_at_a_time(self, layout: TreeLayout, start: float) -> Iterator[AlikeTrees]:
+    def _some_at_a_time(self, layout: TreeLayout, start: float, special: _Special) -> Iterator[AlikeTrees]:
         classes, count = iter(rotated(layout.classes.values(), start)), _FIRST_CLASSES
         while some := list(islice(classes, count)):
-            yield from self._of_layout(layout, {each: each.trees for each in some})
+            yield from self._of_layout(layout, {each: each.trees for each in some}, special)
             count *= _GROWTH
 
-    def _of_layout(self, layout: TreeLayout, found: dict[TreeClass, dict[int, TreeTexts]]) -> Iterator[AlikeTrees]:
+    def _of_layout(
+        self, layout: TreeLayout, found: dict[TreeClass, dict[int, TreeTexts]], special: _Special
+    ) -> Iterator[AlikeTrees]:
         """Group trees with equal levels of amounts, equal aggregates and equal sharing providers.
 
         Only one tree of each group is searched.
         found: classes of this layout, each with some of its trees by root id.
+        special: as `_special` returns it.
         """
-        special = self._special()
         for each in special.keys() & found.keys():
             trees, apart = found[each], special[each]
             for root_id in apart & trees.keys():
@@ -187,9 +199,9 @@ class EquivalenceClasses:
         for classes in alike.values():
             yield AlikeTrees(classes[0], self._texts(found, classes), _UNNAMED)
 
-    def _special(self) -> dict[TreeClass, set[int]]:
+    def _special(self) -> _Special:
         """Return the roots of trees that in_tree names or that have a sharing provider, by class."""
-        special: dict[TreeClass, set[int]] = {}
+        special: _Special = {}
         for root_id in {*self._index.names.roots_of_named.values(), *(each.root_id for each in self._sharing)}:
             if root_id in self._index.class_of:
                 special.setdefault(self._index.class_of[root_id], set()).add(root_id)
@@ -199,7 +211,7 @@ class EquivalenceClasses:
         self, found: Mapping[TreeClass, Mapping[int, TreeTexts]], classes: Sequence[TreeClass]
     ) -> Collection[TreeTexts]:
         """Return the texts of the classes' trees, each followed by the uuids of the sharing providers it can use."""
-        if self._usable[classes[0].aggregates, _UNNAMED].kinds:
+        if self._sharing and self._usable[classes[0].aggregates, _UNNAMED].kinds:
             uuids = [self._usable[each.aggregates, _UNNAMED].uuids for each in classes]
             return [[*tree, *own] for each, own in zip(classes, uuids, strict=True) for tree in found[each].values()]
         if len(classes) == 1:
@@ -212,16 +224,16 @@ class EquivalenceClasses:
         for number, (_, inventory) in enumerate(layout.inventories):
             if amounts := self._assessor.amounts.get(inventory.class_name):
                 yield [level(amounts, each.most[number]) for each in classes]
-        yield [self._usable[each.aggregates, _UNNAMED].kinds for each in classes]
+        yield [self._usable[each.aggregates, _UNNAMED].kinds if self._sharing else () for each in classes]
         if self._assessor.by_aggregates:
             yield [each.aggregates for each in classes]
 
     def _class(self, tree_class: TreeClass, trees: Collection[TreeTexts], root_id: int) -> EquivalenceClass:
-        usable = self._usable[tree_class.aggregates, root_id]
+        usable = self._usable[tree_class.aggregates, root_id] if self._sharing else _NOTHING_USABLE
         groups = self._elsewhere if root_id == _UNNAMED else groups_in_tree(self._index, self._assessor, root_id)
         parents = tree_class.layout.parents if self._assessor.request.same_subtrees else ()
         providers = providers_of(tree_class)
-        ruling, numbers = self._assessor.ruling(providers[0]), tuple([self._numbers[each] for each in providers])
+        ruling, numbers = self._assessor.ruling(providers[0]), tuple(map(self._numbers.__getitem__, providers))
         key = ruling, numbers, parents, usable.kinds, groups
         candidates = self._candidates.get(key)
         if candidates is None:

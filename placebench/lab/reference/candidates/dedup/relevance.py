@@ -9,7 +9,7 @@ compared by levels, one column of amounts at a time, and only one of the trees w
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import islice
 from math import gcd
 from typing import Final, NamedTuple
@@ -103,7 +103,9 @@ class Assessor:
         self._demands: dict[str, list[tuple[int, int]]] = {}  # the demands of each class, as (bit, amount)
         self._spread = self._demanded(self._spreading)
         self._alone = [
-            (1 << number, self._demanded(group)) for number, group in enumerate(request.groups) if not group.spreads
+            (1 << number, self._demanded(group), group)
+            for number, group in enumerate(request.groups)
+            if not group.spreads
         ]
         self.amounts: Mapping[str, Sequence[int]] = {
             name: self.contended.get(name) or sorted({amount for _, amount in demands})
@@ -117,7 +119,7 @@ class Assessor:
         """Return the relevance of the provider, without regard to in_tree."""
         satisfiable, eligibility = self._satisfiable(provider), self._eligibility(provider)
         solves = 0
-        for bit, demanded in self._alone:
+        for bit, demanded, _ in self._alone:
             if eligibility.admitted & bit and satisfiable & demanded == demanded:
                 solves |= bit
         gives = satisfiable & self._spread if eligibility.spreads else 0
@@ -164,13 +166,13 @@ class Assessor:
         return eligibility
 
     def _assess(self, provider: Provider) -> _Eligibility:
-        traits, group = set(provider.type.traits), self._spreading
+        traits, group = provider.type.trait_set, self._spreading
         allowed = traits >= self.request.root_required and traits.isdisjoint(self.request.root_forbidden)
         excluded = not group.not_member_of.isdisjoint(provider.aggregates)
         return _Eligibility(
-            _bits(not group.spreads and _admits(group, provider) for group in self.request.groups),
-            not _refuses(group, provider),
-            _bits(not names.isdisjoint(traits) for names in group.required),
+            sum([bit for bit, _, each in self._alone if _admits(each, provider)]),
+            not (excluded or not group.forbidden.isdisjoint(traits)),
+            sum([1 << number for number, names in enumerate(group.required) if not names.isdisjoint(traits)]),
             RootRuling(allowed, _is_member(group, provider), excluded),
         )
 
@@ -182,19 +184,15 @@ def _admits(group: RequestGroup, provider: Provider) -> bool:
     """
     return (
         bool(group.resources or group.required or group.member_of)
-        and not _refuses(group, provider)
-        and all(not names.isdisjoint(provider.type.traits) for names in group.required)
+        and group.forbidden.isdisjoint(provider.type.trait_set)
+        and group.not_member_of.isdisjoint(provider.aggregates)
+        and all(not names.isdisjoint(provider.type.trait_set) for names in group.required)
         and _is_member(group, provider)
     )
 
 
-def _refuses(group: RequestGroup, provider: Provider) -> bool:
-    traits, aggregates = provider.type.traits, provider.aggregates
-    return not (group.forbidden.isdisjoint(traits) and group.not_member_of.isdisjoint(aggregates))
-
-
 def _is_member(group: RequestGroup, provider: Provider) -> bool:
-    return all(not uuids.isdisjoint(provider.aggregates) for uuids in group.member_of)
+    return not group.member_of or all(not uuids.isdisjoint(provider.aggregates) for uuids in group.member_of)
 
 
 def possible_sums(amounts: Sequence[int]) -> Sequence[int]:
@@ -209,7 +207,3 @@ def possible_sums(amounts: Sequence[int]) -> Sequence[int]:
         if len(sums) > MAX_SUMS:
             return range(0, min(sum(amounts), MAX_INTEGER) + 1, gcd(*amounts))
     return sorted(sums)
-
-
-def _bits(flags: Iterable[bool]) -> int:
-    return sum(1 << number for number, flag in enumerate(flags) if flag)

@@ -107,11 +107,13 @@ class Selection:
             if not left:
                 break
         for batch, own, trees, further in found:
-            if not left:
+            count = len(batch.templates)
+            # Usually the batch has all candidates of its trees.
+            if not left or (further is None and len(own.candidates.first(count + 1).templates) == count):
                 selected.add(batch, own.layout, trees)
                 continue
             for tree in trees:
-                fresh = further or islice(self._fresh(own.candidates, tree), len(batch.templates), None)
+                fresh = further or islice(self._fresh(own.candidates, tree), count, None)
                 more = list(islice(fresh, left))
                 left -= len(more)
                 selected.add(TemplateBatch.of([*batch.templates, *more]) if more else batch, own.layout, [tree])
@@ -122,7 +124,7 @@ class Selection:
         Trees get the same batch if no other anchor may have its candidates.
         """
         candidates = own.candidates
-        trees = (tree for tree in own.trees if tree[0] not in searched)
+        trees = (tree for tree in own.trees if tree[0] not in searched) if searched else iter(own.trees)
         while left and (tree := next(trees, None)) is not None:
             batch = candidates.first(min(share, left))
             if batch.shared:
@@ -180,11 +182,13 @@ def write_summaries(selected: Selected, index: TreeIndex) -> Iterator[list[str]]
     for layout, trees in _trees_to_summarise(selected, index).items():
         if index.provider_count <= MAX_KEPT_PROVIDERS:
             # The summaries of a tree are written once and kept until the tree changes.
-            if new := [tree for tree in trees if tree[0] not in layout.written]:
+            uuids = [tree[0] for tree in trees]
+            if not layout.written.keys() >= set(uuids):
+                new = [tree for tree in trees if tree[0] not in layout.written]
                 texts = "".join(fill_pieces((*layout.summaries, "\n"), new)).split("\n")
                 # The last text, after the last line break, is empty.
                 layout.written.update(zip([tree[0] for tree in new], texts, strict=False))
-            yield [layout.written[tree[0]] for tree in trees]
+            yield list(map(layout.written.__getitem__, uuids))
             continue
         for some in _slices(trees, max(1, _PIECE_SIZE // len(layout.providers))):
             yield fill_pieces(layout.summaries, some)

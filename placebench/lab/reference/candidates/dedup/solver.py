@@ -15,7 +15,7 @@ from placebench.lab.reference.candidates.dedup.selection import (
     write_requests,
     write_summaries,
 )
-from placebench.lab.reference.candidates.dedup.tree_index import Names, TreeIndex
+from placebench.lab.reference.candidates.dedup.tree_index import ROOT, Names, TreeIndex
 from placebench.lab.reference.candidates.results import Body, first_tree
 from placebench.lab.reference.domain.candidates_query import CandidateRequest, RequestGroup
 from placebench.lab.reference.domain.problems import BadRequest
@@ -45,6 +45,8 @@ def solve(
     if not _check_names(index, request):
         return _EMPTY
     selection, classes = Selection(request, settings), EquivalenceClasses(index, Assessor(request, equivalence))
+    if (named := named_root(index, request)) is not None:
+        return _write_body(index, selection.select(classes.of_roots(named)))
     if selection.left is None:
         return _write_body(index, selection.select(classes.all()))
     share, roots = first_tree(request, settings), index.roots
@@ -88,6 +90,19 @@ def some_at_a_time(index: TreeIndex, start: int, count: int, growth: int) -> Ite
         yield some
         count *= growth
         some = list(islice(others, count))
+
+
+def named_root(index: TreeIndex, request: CandidateRequest) -> Sequence[int] | None:
+    """Return the root, or none, of the only tree that an in_tree with resources allows; None: others are allowed too.
+
+    A tree with a sharing provider may serve others. The index must have all trees.
+    """
+    for group in request.groups:
+        if group.in_tree is not None and group.resources:
+            root_id = index.names.roots_of_named.get(group.in_tree, ROOT)
+            if root_id not in index.sharing:
+                return [root_id] if root_id in index.class_of else []
+    return None
 
 
 def _write_body(index: TreeIndex, selected: Selected) -> Body:

@@ -30,12 +30,13 @@ class InventoryType(NamedTuple):
 class ProviderType:
     """A provider without uuid, place, amounts and aggregates; compared by identity, as an index has each type once."""
 
-    __slots__ = ("__weakref__", "inventories", "shares", "traits")
+    __slots__ = ("__weakref__", "inventories", "shares", "trait_set", "traits")
 
     def __init__(self, inventories: tuple[InventoryType, ...], traits: tuple[str, ...]) -> None:
         """Make the type of providers with these inventories and traits."""
         self.inventories = inventories
         self.traits = traits
+        self.trait_set = frozenset(traits)
         self.shares = SHARING_TRAIT in traits
 
 
