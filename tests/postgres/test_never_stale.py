@@ -14,8 +14,12 @@ import pytest
 from meddlers import CLOUD, QUERIES, Meddler, Service, compare, meddling, send_to
 from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
+from werkzeug.test import Client
 
+from placebench.compare.what.http_request import HEADERS
 from placebench.lab.inventory.seeding import migrate
+from placebench.lab.placement_api import canonical_candidates
+from placebench.lab.reference.api.pipeline import make_app
 from placebench.lab.reference.candidates.cached_index import CachedIndex
 from placebench.lab.reference.domain.candidates_query import parse_query
 from placebench.lab.reference.domain.settings import DEFAULTS
@@ -77,6 +81,51 @@ def test_every_answer_is_naives(url: str, engine: Engine) -> None:
 
     assert differing == []
     assert all(meddler.done[way] for way in ("commit", "rollback", "savepoint", "back", "refused"))
+
+
+def test_each_response_of_an_index_that_is_checked_without_a_transaction_is_naives(url: str, engine: Engine) -> None:
+    """Over HTTP, beside transactions that overlap; each request is sent twice, so that half of them find no change."""
+    chance = random.Random(SEED)
+    meddler, service = Meddler(url, SEED), Service(send_to(engine), SEED)
+    naive, cached = (Client(make_app(engine, name)) for name in ("naive", "cached"))
+    differing = []
+    for _ in range(100):
+        for _ in range(chance.randint(0, 6)):
+            meddler.step()
+        if chance.random() < 0.2:
+            meddler.settle()
+            service.step()
+        query = chance.choice(QUERIES)
+        expected, *found = (
+            client.get(f"/allocation_candidates?{query}", headers=HEADERS) for client in (naive, cached, cached)
+        )
+        for each in found:
+            if each.status_code != expected.status_code or (
+                each.status_code == 200 and canonical_candidates(each.json) != canonical_candidates(expected.json)
+            ):
+                differing.append(query)
+    meddler.close()
+
+    assert differing == []
+
+
+def test_an_index_responds_without_a_transaction_until_something_changes(url: str, engine: Engine) -> None:
+    """The first request makes the index, the next ones need one statement in autocommit, and a write ends that."""
+    database, index, request = Database(engine), CachedIndex(engine.url), parse_query("resources=VCPU:1")
+
+    def unchanged() -> Any:
+        with database.primary_at_once() as connection:
+            return index.respond_unchanged(connection, request, DEFAULTS)
+
+    assert unchanged() is None
+    with database.snapshot() as connection:
+        expected = index.respond(connection, request, DEFAULTS)
+    assert expected == unchanged()
+    run(url, "UPDATE inventories SET total = total + 1 WHERE resource_class_id = 0")
+    assert unchanged() is None
+    with database.snapshot() as connection:
+        after = index.respond(connection, request, DEFAULTS)
+    assert after == unchanged() != expected
 
 
 def test_threads_that_share_a_picture_answer_as_naive(url: str, engine: Engine) -> None:

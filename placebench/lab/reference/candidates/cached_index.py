@@ -49,10 +49,23 @@ def find_candidates_from_cache(
     is missing, if another thread has moved the index beyond this snapshot, and if the transaction is not REPEATABLE
     READ.
     """
-    engine = connection.engine
-    index = _INDEXES.of(engine, lambda: CachedIndex(engine.url))
+    index = _index_of(connection)
     body = index.respond(connection, request, settings, implementations.equivalence)
     return find_candidates_by_dedup(connection, request, implementations, settings) if body is None else body
+
+
+def find_unchanged(
+    connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
+) -> Body | None:
+    """Return the JSON body for the present state of the database if the index shows it, else None; 1 round trip.
+
+    connection: in autocommit, so that no messages begin and end a transaction.
+    """
+    return _index_of(connection).respond_unchanged(connection, request, settings, implementations.equivalence)
+
+
+def _index_of(connection: Connection) -> "CachedIndex":
+    return _INDEXES.of(connection.engine, lambda: CachedIndex(connection.engine.url))
 
 
 class CachedIndex:
@@ -88,17 +101,46 @@ class CachedIndex:
             index = self._update(connection)
             if index is None:
                 return None
-            key = request, settings
-            cached = self._bodies.get(key)
-            if cached is not None:
-                return cached
             _find_named(connection, index, request)
-            body = solve(index, request, settings, equivalence)
-            if not isinstance(body, bytes):
-                return self._lend(body)
-            if not settings.randomize:
-                self._bodies.keep(key, body)
-            return body
+            return self._solve(index, request, settings, equivalence)
+
+    def respond_unchanged(
+        self,
+        connection: Connection,
+        request: CandidateRequest,
+        settings: ServiceSettings,
+        equivalence: Equivalence = SAME_RELEVANCE,
+    ) -> Body | None:
+        """Return the JSON body if the index shows the present state of the database and nothing needs to be read.
+
+        At most 1 round trip, which needs no transaction around it: the visibility check is one statement, so it has one
+        snapshot. None: `respond` has to be called. Raises BadRequest as `solve` does.
+        """
+        with self._lock:
+            self._lease.renew(self._snapshot)
+            index, snapshot, reader = self._index, self._snapshot, self._lease.reader
+            if index is None or snapshot is None or reader is None or _unseen_names(index, request):
+                return None
+            seen = check_visibility(connection, reader, snapshot)
+            if not seen.registered or seen.changes is not None or not seen.snapshot.follows(snapshot):
+                return None
+            self._snapshot = seen.snapshot
+            return self._solve(index, request, settings, equivalence)
+
+    def _solve(
+        self, index: TreeIndex, request: CandidateRequest, settings: ServiceSettings, equivalence: Equivalence
+    ) -> Body:
+        """Return the JSON body, which is kept until the data changes unless candidates are random or it is long."""
+        key = request, settings
+        cached = self._bodies.get(key)
+        if cached is not None:
+            return cached
+        body = solve(index, request, settings, equivalence)
+        if not isinstance(body, bytes):
+            return self._lend(body)
+        if not settings.randomize:
+            self._bodies.keep(key, body)
+        return body
 
     def _lend(self, body: Iterator[bytes]) -> Iterator[bytes]:
         """Return the parts of the body; while they are referenced, the index from which they read is not changed."""
@@ -169,9 +211,14 @@ def _read_names(connection: Connection, index: TreeIndex) -> None:
 
 def _find_named(connection: Connection, index: TreeIndex, request: CandidateRequest) -> None:
     """Read the roots of the providers that in_tree names, unless the index has them; 1 round trip or none."""
-    uuids = {group.in_tree for group in request.groups if group.in_tree is not None}
-    if unseen := uuids - index.names.roots_of_named.keys():
+    if unseen := _unseen_names(index, request):
         index.names.roots_of_named.update(statements.find_roots(connection, unseen))
+
+
+def _unseen_names(index: TreeIndex, request: CandidateRequest) -> set[str]:
+    """Return the uuids in in_tree whose roots the index has not read."""
+    uuids = {group.in_tree for group in request.groups if group.in_tree is not None}
+    return uuids - index.names.roots_of_named.keys()
 
 
 class ResponseCache:

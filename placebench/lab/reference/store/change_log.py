@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from time import monotonic
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from sqlalchemy import URL, Connection, NullPool, create_engine, text
 from sqlalchemy.exc import DBAPIError
@@ -99,10 +99,10 @@ def check_visibility(connection: Connection, reader: str, since: PgSnapshot | No
     SELECT now, registered, holds, changes FROM placebench_look(:reader, :since)
     """
     known = None if since is None else since.text
-    row = connection.exec_driver_sql(_LOOK, (reader, known)).one()
-    changed = _parse_changes(row.changes) if row.changes else None
-    snapshot = since if since and row.now == known else PgSnapshot.parse(row.now)
-    return VisibilityCheck(snapshot, row.registered, row.holds, changed)
+    row: Any = connection.exec_driver_sql(_LOOK, (reader, known)).cursor.fetchone()
+    now, registered, holds, changes = row
+    snapshot = since if since and now == known else PgSnapshot.parse(now)
+    return VisibilityCheck(snapshot, registered, holds, _parse_changes(changes) if changes else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,10 @@ class Database:
         """Return a connection for a single SELECT: in autocommit with psycopg2 (1 round trip), else a snapshot."""
         return self._autocommit() if self.takes_messages else self.primary_snapshot()
 
+    def primary_at_once(self) -> AbstractContextManager[Connection]:
+        """Return a connection to the primary in autocommit; the database must have `takes_messages`."""
+        return self._autocommit()
+
     def write(self, work: Callable[[Connection], _T]) -> _T:
         """Run *work* in one transaction and return its result; repeat both after a conflict with another writer.
 

@@ -20,7 +20,7 @@ from placebench.lab.reference.api.microversion import (
     check_candidates_query,
     in_older_form,
 )
-from placebench.lab.reference.candidates.cached_index import find_candidates_from_cache
+from placebench.lab.reference.candidates.cached_index import find_candidates_from_cache, find_unchanged
 from placebench.lab.reference.candidates.dedup_service import find_candidates_by_dedup
 from placebench.lab.reference.candidates.implementations import Implementations
 from placebench.lab.reference.candidates.objects_solver import find_candidates_by_objects
@@ -71,12 +71,16 @@ def list_candidates(call: Call) -> Response:
         # Before 1.29, `in_older_form` applies the limit, after it has removed candidates.
         bounded = request if call.minor >= SINCE_TREES else replace(request, limit=None)
         with snapshot() as connection:
-            content = find_candidates(connection, bounded, call.variant, call.settings)
-            found = orjson.loads(content if isinstance(content, bytes) else b"".join(content))
+            body = find_candidates(connection, bounded, call.variant, call.settings)
+            found = orjson.loads(body if isinstance(body, bytes) else b"".join(body))
         return responses.document(in_older_form(found, request, call.minor))
+    content: Body | None = None
+    if call.variant.algorithm == "cached" and call.database.takes_messages:
+        with call.database.primary_at_once() as connection:
+            content = find_unchanged(connection, request, call.variant.implementations, call.settings)
     with ExitStack() as stack:
-        connection = stack.enter_context(snapshot())
-        content = find_candidates(connection, request, call.variant, call.settings)
+        if content is None:
+            content = find_candidates(stack.enter_context(snapshot()), request, call.variant, call.settings)
         if isinstance(content, bytes):
             return responses.body(content)
         return responses.stream(content, stack.pop_all().close)
