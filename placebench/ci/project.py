@@ -109,7 +109,7 @@ def _installation(folder: Path, pyproject: Mapping[str, Any]) -> tuple[tuple[str
     if not {"project", "build-system"} & pyproject.keys() and not (folder / "setup.py").is_file():
         raise UsageError(
             f"{folder / 'pyproject.toml'} has neither project nor build-system, and there is no uv.lock, poetry.lock, "
-            "requirements.txt or setup.py: a CI job would not know what the application needs"
+            "requirements.txt or setup.py: name there what a CI job has to install for the application"
         )
     return ("pip install .",), '"$(command -v python)"', "pyproject.toml"
 

@@ -276,7 +276,7 @@ def _check(given: CheckOptions) -> int:
     """
     from placebench import units
     from placebench.history.commits import is_shallow
-    from placebench.report.history import history_report, left_out_sentences, step_sentence
+    from placebench.report.history import MIN_POINTS, history_report, left_out_sentences, step_sentence
     from placebench.report.renderers import render_markdown
 
     history, _, series = _series(given.series)
@@ -296,7 +296,7 @@ def _check(given: CheckOptions) -> int:
     )
     if found:
         return GateFailedError.exit_code
-    if unknown := next((each for each in series if len(each.points) < 2), None):
+    if unknown := next((each for each in series if len(each.points) < MIN_POINTS), None):
         where, missing = "", "a count" if unknown.metric in COUNTED else "an interval"
         remedy = "is there a database?" if unknown.metric in COUNTED else "six replicates are needed"
         if unknown.left_out:

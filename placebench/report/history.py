@@ -35,6 +35,10 @@ _REGRESSIONS = (
 )
 
 
+MIN_POINTS = 2
+"""The least commits with a metric for a verdict on it; the reference is one of them if it is in the history."""
+
+
 def history_report(path: Path, history: History, series: Sequence[Series], *, shallow: bool = False) -> Report:
     """Build the report of the history in *path*; series: one per metric, the primary metric first.
 
@@ -50,8 +54,11 @@ def history_report(path: Path, history: History, series: Sequence[Series], *, sh
     if not history.entries:
         headline = "No commit has been measured yet: `placebench history add --reference TAG` measures the first."
     else:
-        found = units.numbered(len(regressions), "regression") if regressions else "No regression"
-        headline = f"{found} in {units.numbered(len(newest), 'commit')} against {_reference(history)}."
+        undecided = [METRIC_LABELS[each.metric] for each in series if len(each.points) < MIN_POINTS]
+        found = "No verdict" if len(undecided) == len(series) else "No regression"
+        found = units.numbered(len(regressions), "regression") if regressions else found
+        end = f"; undecided: {', '.join(undecided)}" if undecided else ""
+        headline = f"{found} in {units.numbered(len(newest), 'commit')} against {_reference(history)}{end}."
     return Report(
         folder=path.parent,
         name=path.stem,
@@ -102,15 +109,15 @@ def step_sentence(series: Series, found: SeriesStep) -> str:
 
 
 def _check(series: Series, *, shallow: bool) -> Check:
-    """Return whether there is a regression; inconclusive if a shallow clone lacks measured commits, or all do."""
+    """Return whether there is a regression; inconclusive if commits are missing or too few."""
     outcome: Outcome = "passed"
     measured = ""
     if series.regressions:
         outcome, measured = "failed", "; ".join(step_sentence(series, step) for step in series.regressions)
     elif shallow and series.left_out:
         outcome, measured = "inconclusive", "this clone is shallow and lacks measured commits"
-    elif not series.points:
-        outcome, measured = "inconclusive", units.NOT_MEASURED
+    elif len(series.points) < MIN_POINTS:
+        outcome, measured = "inconclusive", "only one commit has it" if series.points else units.NOT_MEASURED
     return Check(f"no regression of {METRIC_LABELS[series.metric]}", series.metric, outcome, measured)
 
 

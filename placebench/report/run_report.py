@@ -257,10 +257,13 @@ def _overview(figures: Figures, results: ExperimentResults) -> list[Table]:
 
 def _remarks(figures: Figures, results: ExperimentResults) -> list[str]:
     """Return lines on differing responses, changes that should show on other requests, interactions, and reasons."""
-    inconclusive = (each for each in figures.comparisons if each.reason and each.baseline_value is not None)
     difference = [figures.responses.difference] if figures.responses.difference else []
-    reasons = dict.fromkeys(map(effects.reason_text, inconclusive))
-    elsewhere = {each.name: each.shows_on for each in results.changes if each.is_elsewhere}
+    reasons: dict[str, dict[str, None]] = {}
+    for each in figures.comparisons:
+        if each.reason and each.baseline_value is not None:
+            reasons.setdefault(effects.reason_text(each), {})[effects.METRIC_LABELS[each.metric]] = None
+    several = len(reasons) > 1
+    elsewhere = {change.name: change.shows_on for change in results.changes if change.is_elsewhere}
     other = (f"{name} should show on another request: {request}" for name, request in elsewhere.items())
     off = [f"the responses were not compared: {figures.responses.off}"] if figures.responses.off else []
     return [
@@ -269,7 +272,7 @@ def _remarks(figures: Figures, results: ExperimentResults) -> list[str]:
         *_arrivals(figures),
         *other,
         *results.interaction_sentences,
-        *(f"inconclusive: {each}" for each in reasons),
+        *(f"inconclusive: {why}" + f" ({', '.join(labels)})" * several for why, labels in reasons.items()),
     ]
 
 

@@ -96,7 +96,7 @@ def _pair_blocks(figures: Figures, baseline: str, variant: str) -> Iterator[Bloc
             blocks.append(_differential(flame_difference_svg(before, after), f"{baseline} and {variant}"))
         blocks.append(Details("All frames that changed", [_frame_table(parts, *names)]))
     else:
-        blocks.append(Paragraph("Frames: not measured of both.", "missing"))
+        blocks.append(Paragraph("Frames: not measured for both variants.", "missing"))
     if plans:
         blocks += [Heading("Statements with another plan"), _plan_table(plans)]
     if statements:

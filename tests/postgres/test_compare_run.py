@@ -182,7 +182,7 @@ def test_the_same_question_goes_on_and_another_is_refused(server: Server, tmp_pa
     assert min(block.replicate for block in whole.blocks[made:]) == first.blocks[-1].replicate + 1
     assert {step for step in said if step.startswith("replicate")} == {"replicate 2 of 2: one, two"}
     assert whole.head.elapsed_s > first.head.elapsed_s
-    with pytest.raises(RunFolderError, match="holds a run with another variants"):
+    with pytest.raises(RunFolderError, match="holds a run that differs in its variants"):
         CompareRun(TopologyData(TOPOLOGY), settings(*small("one", "three")), folder, server)
 
 

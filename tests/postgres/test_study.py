@@ -84,7 +84,7 @@ def test_a_survey_that_was_killed_goes_on(server: Server, tmp_path: Path) -> Non
     again.run(discard_message)
 
     assert (2, before) == (steps, path.read_text())
-    with pytest.raises(RunFolderError, match="holds a run with another settings"):
+    with pytest.raises(RunFolderError, match="holds a run that differs in its settings"):
         StudyRun(question(repeats=3), TOPOLOGY, folder, server)
 
 

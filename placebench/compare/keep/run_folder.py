@@ -248,7 +248,9 @@ def check_resumable(folder: Path, head: RunHead) -> RunHead:
         raise RunFolderError(f"{folder} holds a run that ended because {different}: begin a new one")
     for name in _FIXED:
         if (before := _fixed_value(begun, name)) != (now := _fixed_value(head, name)):
-            raise RunFolderError(f"{folder} holds a run with another {name}: {'; '.join(_changes(name, before, now))}")
+            raise RunFolderError(
+                f"{folder} holds a run that differs in its {name}: {'; '.join(_changes(name, before, now))}"
+            )
     return begun
 
 

@@ -64,7 +64,7 @@ def test_a_run_goes_on_when_its_words_have_changed(tmp_path: Path) -> None:
     said_better = replace(HEAD, settings={"rounds": 6, "trials": [{**trial, "why": "better"}]})
     assert begun == check_resumable(tmp_path, said_better)
     for settings in ({"rounds": 7, "trials": [trial]}, {"rounds": 6, "trials": [{**trial, "variant": "naive+sets"}]}):
-        with pytest.raises(RunFolderError, match="holds a run with another settings"):
+        with pytest.raises(RunFolderError, match="holds a run that differs in its settings"):
             check_resumable(tmp_path, replace(HEAD, settings=settings))
 
 

@@ -76,7 +76,7 @@ def test_another_run_is_told_in_short(tmp_path: Path) -> None:
     HEAD.save(tmp_path / "run.json")
 
     assert HEAD == check_resumable(tmp_path, HEAD)
-    with pytest.raises(RunFolderError, match=r"a run with another settings: repeats was 5, is now 3$"):
+    with pytest.raises(RunFolderError, match=r"a run that differs in its settings: repeats was 5, is now 3$"):
         check_resumable(tmp_path, replace(HEAD, settings={**HEAD.settings, "repeats": 3}))
     with pytest.raises(RunFolderError, match=r"points was \[\{'variant': 'naive', .* …, is now \[\]$") as told:
         check_resumable(tmp_path, replace(HEAD, settings={**HEAD.settings, "points": []}))

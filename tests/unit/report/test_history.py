@@ -51,6 +51,17 @@ def test_a_regression_is_named_by_its_commits() -> None:
     assert f"from {UNTIL[:12]} (+10 %, regression)" in page  # in the picture
 
 
+def test_a_metric_that_too_few_commits_have_is_undecided() -> None:
+    """The headline names it, and no gate of it passes; without any other metric there is no verdict."""
+    history = History(ENTRIES[:1])
+    cpu, wall = (series_of(history, metric) for metric in ("cpu_s", "wall_s"))
+    both, alone = (history_report(Path("/h/h.jsonl"), history, series) for series in ([cpu, wall], [wall]))
+
+    assert both.headline == "No regression in 2 commits against reference v1; undecided: wall time."
+    assert ["passed", "inconclusive"] == [check.outcome for check in both.checks]
+    assert alone.headline == "No verdict in 0 commits against reference v1; undecided: wall time."
+
+
 def test_an_accepted_step_says_why() -> None:
     """It is no regression any more."""
     history = History([*ENTRIES, Blessing(commit=UNTIL, metric=None, reason="orders have items", blessed_at="")])

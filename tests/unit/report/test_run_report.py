@@ -101,11 +101,16 @@ def test_a_mix_of_requests_is_not_called_get(tmp_path: Path) -> None:
 
 
 def test_too_few_replicates_are_inconclusive(tmp_path: Path) -> None:
-    """A quick run with three replicates cannot tell, and says how many it would take."""
+    """A quick run with three replicates cannot tell, and says how many each metric would take."""
     words = page_of(tmp_path / "run", FakeRun(variants=("naive", "tuned"), replicates=3, requests=60)).words
+    report = build_report(results.load(tmp_path / "run"))
 
     assert "tuned against naive is inconclusive: 3 replicates, 6 needed." in words
     assert "too few" in words
+    assert [
+        "inconclusive: 3 replicates, 6 needed (server CPU)",
+        "inconclusive: 3 replicates, 8 needed (wall time)",
+    ] == report.remarks
 
 
 def test_a_remote_database_leaves_wall_time_as_the_measure(tmp_path: Path) -> None:

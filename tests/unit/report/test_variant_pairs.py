@@ -149,7 +149,7 @@ def test_without_a_flame_the_page_says_why(tmp_path: Path) -> None:
 
     page = write_report(folder).read_text()
     assert "naive: no flame graph, placebench is not installed beside x." in page
-    assert "Frames: not measured of both." in page
+    assert "Frames: not measured for both variants." in page
 
 
 def test_a_statement_in_short() -> None:
