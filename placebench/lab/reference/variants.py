@@ -41,6 +41,7 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     search.PRUNING,
     search.MATCHING,
     search.DISTINCT,
+    queries.ESTIMATE,
     queries.BINDING,
     queries.ROWS,
     model.MODEL,

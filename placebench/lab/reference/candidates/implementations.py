@@ -11,11 +11,11 @@ from placebench.lab.reference.candidates.dedup.relevance import Equivalence
 from placebench.lab.reference.candidates.dedup.selection import Selection
 from placebench.lab.reference.candidates.objects.combinations import CandidateCombinations
 from placebench.lab.reference.candidates.objects.groups import Solved
-from placebench.lab.reference.candidates.objects.model import Candidate, Model, ProviderInventory, Resource
+from placebench.lab.reference.candidates.objects.model import Model, ProviderInventory, Resource
 from placebench.lab.reference.candidates.objects.search import Forest, Search, SolutionForm, TreeForm
 from placebench.lab.reference.candidates.results import Body
 from placebench.lab.reference.domain.candidates_query import CandidateRequest, RequestGroup
-from placebench.lab.reference.store.candidate_queries import ListBinding, RowReader, UsageTotals
+from placebench.lab.reference.store.candidate_queries import DivisibilityTest, ListBinding, RowReader, UsageTotals
 
 ResponseSource = Callable[[Callable[[], Body], Connection, Any, str], Body]
 """A function that returns a body.
@@ -37,11 +37,12 @@ class Implementations:
     summaries: Callable[[Forest, Solved], None]
     groups: Callable[[Search, RequestGroup], Solved]
     completion: MatchingRule
-    search: Callable[[CandidateCombinations], list[Candidate]]
+    search: Callable[[CandidateCombinations], list[Any]]
     serialise: Callable[[Any], bytes]
     collector: Callable[[], None]
     roots: FromClause
     totals: UsageTotals
+    divides: DivisibilityTest
     trees: TreeForm
     solutions: SolutionForm
     transaction: Mapping[str, Any] | None  # execution options of a single statement; None: those of a snapshot

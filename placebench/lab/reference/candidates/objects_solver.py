@@ -7,8 +7,9 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
 
+from placebench.lab.reference.candidates.combinations import InventoryKey
 from placebench.lab.reference.candidates.implementations import Implementations
-from placebench.lab.reference.candidates.objects.model import Candidate, ProviderNode
+from placebench.lab.reference.candidates.objects.model import ProviderNode
 from placebench.lab.reference.candidates.objects.search import (
     BrokenTreeError,
     Document,
@@ -70,11 +71,13 @@ def _open_search(
     Raises BadRequest for unknown traits in root_required, NothingFitsError if no root meets root_required.
     """
     use, model = implementations, implementations.model
-    reader = Reader(connection, use.rows, use.binding, use.roots, use.totals)
+    reader = Reader(connection, use.rows, use.binding, use.roots, use.totals, use.divides)
     catalog = read_catalog(reader)
     sharing: Mapping[int, list[int]] = {}
     if (trait_id := catalog.trait_ids.get(SHARING_TRAIT)) is not None:
         sharing = read_sharing_anchors(reader, read_trait_holders(reader, [trait_id])[trait_id])
+    requested = Counter(name for group in request.groups for name, _ in group.resources)
+    known = catalog.class_ids
     search = Search(
         request=request,
         settings=settings,
@@ -85,6 +88,7 @@ def _open_search(
         catalog=catalog,
         forest=Forest(reader, catalog, model, use.trees),
         solution_form=use.solutions,
+        contended={name: known[name] for name, count in requested.items() if count > 1 and name in known},
         sharing=sharing,
     )
     if request.root_required or request.root_forbidden:
@@ -109,11 +113,8 @@ def _find_allowed_roots(search: Search) -> Collection[int]:
     return collection(roots)
 
 
-def _find_candidates(search: Search, implementations: Implementations) -> list[Candidate]:
-    requested = Counter(name for group in search.request.groups for name, _ in group.resources)
-    known = search.catalog.class_ids
-    contended = {name: known[name] for name, count in requested.items() if count > 1 and name in known}
-    class_ids = frozenset(contended.values())
+def _find_candidates(search: Search, implementations: Implementations) -> list[Any]:
+    class_ids = frozenset(search.contended.values())
     solved = []
     for group in search.request.groups:
         found = implementations.groups(search, group)
@@ -124,11 +125,11 @@ def _find_candidates(search: Search, implementations: Implementations) -> list[C
     if search.request.same_subtrees:
         search.forest.ensure_providers({root_id for each in solved for root_id in each.root_ids()})
     solutions = [each.solutions for each in solved]
-    combinations = implementations.solutions.combinations(search, solutions, contended, implementations.completion)
+    combinations = implementations.solutions.combinations(search, solutions, implementations.completion)
     return implementations.search(combinations)
 
 
-def _body(search: Search, candidates: Sequence[Candidate], serialise: _Serialise) -> Body:
+def _body(search: Search, candidates: Sequence[Any], serialise: _Serialise) -> Body:
     """Return the JSON body of the candidates, with the summaries of the trees that they use; up to 4 round trips.
 
     A body over 50 MB is returned as an iterator of parts. BrokenTreeError is raised before the first part.
@@ -145,7 +146,7 @@ def _body(search: Search, candidates: Sequence[Candidate], serialise: _Serialise
     return hold(_parts(search, candidates, serialise))
 
 
-def _parts(search: Search, candidates: Sequence[Candidate], serialise: _Serialise) -> Iterator[bytes]:
+def _parts(search: Search, candidates: Sequence[Any], serialise: _Serialise) -> Iterator[bytes]:
     """Yield the document in parts, up to 4 round trips each; summaries and inventories are dropped after use."""
     forest = search.forest
     yield b'{"allocation_requests": ['
@@ -158,12 +159,13 @@ def _parts(search: Search, candidates: Sequence[Candidate], serialise: _Serialis
     yield b"}}"
 
 
-def _ensure_trees(search: Search, candidates: Iterable[Candidate]) -> None:
+def _ensure_trees(search: Search, candidates: Iterable[Any]) -> None:
     """Read the providers of the trees that the candidates use, unless they are known already."""
     root_of, named = search.root_of, set[int]()
     for each in candidates:
         named.add(each.anchor_id)
-        named.update(root_of[key] for providers in each.mappings.values() for key in providers)
+        for providers in each.mappings.values():
+            named.update(map(root_of.__getitem__, providers))
     search.forest.ensure_providers(named)
 
 
@@ -173,17 +175,17 @@ def _slices(items: Sequence[_T]) -> Iterator[tuple[bytes, Sequence[_T]]]:
         yield b"," if start else b"", items[start : start + _PART_SIZE]
 
 
-def _giving(search: Search, candidates: Iterable[Candidate]) -> Collection[int]:
+def _giving(search: Search, candidates: Iterable[Any]) -> Collection[int]:
     """Return the roots of the trees from which the candidates take resources."""
-    root_of = search.root_of
-    return {root_of[resource.provider_id] for each in candidates for resource in each.resources}
+    root_of, amounts = search.root_of, search.solution_form.amounts
+    return {root_of[provider_id] for each in candidates for (provider_id, _), _ in amounts(each)}
 
 
-def _allocation_requests(search: Search, candidates: Sequence[Candidate]) -> list[Document]:
-    providers, class_names = search.forest.providers, search.catalog.class_names
+def _allocation_requests(search: Search, candidates: Sequence[Any]) -> list[Document]:
+    providers, class_names, amounts = search.forest.providers, search.catalog.class_names, search.solution_form.amounts
     return [
         {
-            "allocations": _allocations(each, providers, class_names),
+            "allocations": _allocations(amounts(each), providers, class_names),
             "mappings": {suffix: [providers[key].uuid for key in keys] for suffix, keys in each.mappings.items()},
         }
         for each in candidates
@@ -191,10 +193,12 @@ def _allocation_requests(search: Search, candidates: Sequence[Candidate]) -> lis
 
 
 def _allocations(
-    candidate: Candidate, providers: Mapping[int, ProviderNode], class_names: Mapping[int, str]
+    amounts: Iterable[tuple[InventoryKey, int]], providers: Mapping[int, ProviderNode], class_names: Mapping[int, str]
 ) -> dict[str, Document]:
     allocations: dict[str, Document] = {}
-    for resource in candidate.resources:
-        allocation = allocations.setdefault(providers[resource.provider_id].uuid, {"resources": {}})
-        allocation["resources"][class_names[resource.class_id]] = resource.amount
+    for (provider_id, class_id), amount in amounts:
+        uuid = providers[provider_id].uuid
+        if uuid not in allocations:
+            allocations[uuid] = {"resources": {}}
+        allocations[uuid]["resources"][class_names[class_id]] = amount
     return allocations

@@ -19,7 +19,9 @@ from placebench.lab.reference.candidates.implementations import ResponseSource
 from placebench.lab.reference.candidates.objects.combinations import (
     CandidateCombinations,
     TupleCombinations,
+    object_amounts,
     object_providers,
+    tuple_amounts,
     tuple_providers,
 )
 from placebench.lab.reference.candidates.objects.groups import (
@@ -29,7 +31,7 @@ from placebench.lab.reference.candidates.objects.groups import (
     solve_distinct,
     solve_each,
 )
-from placebench.lab.reference.candidates.objects.model import Candidate, ProviderInventory, ProviderSummary
+from placebench.lab.reference.candidates.objects.model import ProviderInventory, ProviderSummary
 from placebench.lab.reference.candidates.objects.search import Document, Forest, SolutionForm, TreeForm
 from placebench.lab.reference.candidates.results import Body
 from placebench.lab.reference.domain.candidates_query import CandidateRequest
@@ -39,14 +41,14 @@ from placebench.lab.reference.store.candidate_queries import AMOUNTS
 _Inventories = dict[InventoryKey, ProviderInventory]
 
 
-def _combine_then_test(combinations: CandidateCombinations) -> list[Candidate]:
+def _combine_then_test(combinations: CandidateCombinations) -> list[Any]:
     """Test each combination of each anchor only when it is complete, and apply the limit to the finished list."""
     by_anchor = map(combinations.options, combinations.anchors)
     at_anchors = (filter(combinations.allows, product(*each)) for each in by_anchor if combinations.may_exist(each))
     return combinations.candidates(at_anchors, combinations.maximum)
 
 
-def _combine_pruned(combinations: CandidateCombinations) -> list[Candidate]:
+def _combine_pruned(combinations: CandidateCombinations) -> list[Any]:
     """Extend combinations group by group, drop each at the first group that is not allowed, and stop at the limit."""
     at_anchors = (combinations.combine(combinations.options(anchor_id)) for anchor_id in combinations.anchors)
     return combinations.candidates(at_anchors, combinations.bound)
@@ -105,10 +107,14 @@ DISTINCT = Optimization(
 SOLUTIONS = Optimization(
     name="tuples",
     field="solutions",
-    baseline=Implementation("objects", SolutionForm(solutions_as_objects, object_providers, CandidateCombinations)),
-    alternative=Implementation("tuples", SolutionForm(solutions_as_tuples, tuple_providers, TupleCombinations)),
+    baseline=Implementation(
+        "objects", SolutionForm(solutions_as_objects, object_providers, object_amounts, CandidateCombinations)
+    ),
+    alternative=Implementation(
+        "tuples", SolutionForm(solutions_as_tuples, tuple_providers, tuple_amounts, TupleCombinations)
+    ),
     why="A group has a solution at each of a thousand hosts, and a limit, a trait or another group leaves few of them: "
-    "what a solution takes follows from its group, so that only candidates in the response need objects.",
+    "what a solution takes follows from its group, so that neither solutions nor candidates need objects.",
     source="Our profile of `tuned` without it, on ordinary requests to nested trees: 26 % of a request found solutions "
     "of groups and made an object of each.",
     request=REFERENCE_REQUEST + "&limit=10",

@@ -28,6 +28,7 @@ from placebench.lab.inventory import tables
 RowReader = Callable[[CursorResult[Any]], Iterable[Any]]
 ListBinding = Callable[[Connection, Select[Any], ColumnElement[Any], Sequence[Any]], CursorResult[Any]]
 UsageTotals = Callable[[ColumnElement[Any] | None], FromClause]
+DivisibilityTest = Callable[[ColumnElement[int], ColumnElement[int]], ColumnElement[bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Reader:
     binding: ListBinding
     providers: FromClause  # with id, uuid, parent_provider_id and root_provider_id
     totals: UsageTotals
+    divides: DivisibilityTest
 
     def read(self, statement: Select[Any], parameters: Mapping[str, Any] | None = None) -> Iterable[Any]:
         """Return the rows of the statement, which unpack like tuples; 1 round trip."""
@@ -115,8 +117,13 @@ ProvidersWithCapacity = dict[int, Any]
 AMOUNTS = slice(2, None)
 
 
-def read_providers_with_capacity(reader: Reader, class_id: int, amount: int) -> ProvidersWithCapacity:
+def read_providers_with_capacity(
+    reader: Reader, class_id: int, amount: int, *, with_amounts: bool, root_id: int | None
+) -> ProvidersWithCapacity:
     """Return the rows of the providers that have capacity for *amount* of the class, by provider id; 1 round trip.
+
+    with_amounts: whether rows have more than the ids of the provider and its root. root_id: the root of the only tree
+    that matters; None: all trees do.
 
     SELECT i.resource_provider_id, p.root_provider_id, i.total, i.reserved, i.allocation_ratio, i.max_unit,
            CAST(coalesce(usage.used, 0) AS BIGINT) AS used
@@ -128,23 +135,28 @@ def read_providers_with_capacity(reader: Reader, class_id: int, amount: int) -> 
     WHERE i.resource_class_id = :class_id
       AND coalesce(usage.used, 0) + :amount <= (i.total - i.reserved) * i.allocation_ratio
       AND i.min_unit <= :amount AND i.max_unit >= :amount AND :amount % i.step_size = 0
-      AND p.root_provider_id IS NOT NULL
+      AND p.root_provider_id IS NOT NULL  -- or p.root_provider_id = :root_id
     """
     if amount > _MAX_UNIT:
         return {}
-    statement = _providers_with_capacity(reader.providers, reader.totals)
-    rows = reader.read(statement, {"class_id": class_id, "amount": amount})
+    statement = _providers_with_capacity(
+        reader.providers, reader.totals, reader.divides, with_amounts, root_id is not None
+    )
+    rows = reader.read(statement, {"class_id": class_id, "amount": amount, "root_id": root_id})
     return {row[0]: row for row in rows}
 
 
 @cache
-def _providers_with_capacity(providers: FromClause, totals: UsageTotals) -> Select[Any]:
-    own = tables.inventories.c
+def _providers_with_capacity(
+    providers: FromClause, totals: UsageTotals, divides: DivisibilityTest, with_amounts: bool, in_tree: bool
+) -> Select[Any]:
+    own, root_id = tables.inventories.c, providers.c.root_provider_id
     class_id, amount = bindparam("class_id", type_=Integer), bindparam("amount", type_=Integer)
     usage = totals(class_id)
     _, *amounts = _amounts(usage)
     return (
-        select(own.resource_provider_id, providers.c.root_provider_id, *amounts)
+        select(own.resource_provider_id, root_id, *(amounts if with_amounts else ()))
+        .select_from(tables.inventories)
         .join(providers, providers.c.id == own.resource_provider_id)
         .outerjoin(usage, _same_inventory(usage))
         .where(
@@ -152,8 +164,8 @@ def _providers_with_capacity(providers: FromClause, totals: UsageTotals) -> Sele
             func.coalesce(usage.c.used, 0) + amount <= (own.total - own.reserved) * own.allocation_ratio,
             own.min_unit <= amount,
             own.max_unit >= amount,
-            amount % own.step_size == 0,
-            providers.c.root_provider_id.is_not(None),
+            divides(own.step_size, amount),
+            root_id == bindparam("root_id", type_=Integer) if in_tree else root_id.is_not(None),
         )
     )
 

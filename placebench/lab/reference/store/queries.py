@@ -68,6 +68,32 @@ BINDING = Optimization(
 )
 
 
+def _has_no_remainder(step_size: ColumnElement[int], amount: ColumnElement[int]) -> ColumnElement[bool]:
+    """Return `:amount % step_size = 0`: PostgreSQL has no statistics of it and expects one row in 200 to meet it."""
+    return amount % step_size == 0
+
+
+def _is_one_or_has_no_remainder(step_size: ColumnElement[int], amount: ColumnElement[int]) -> ColumnElement[bool]:
+    """Return `(step_size = 1 OR :amount % step_size = 0)`: PostgreSQL knows how many rows have the step size 1."""
+    return (step_size == 1) | (amount % step_size == 0)
+
+
+ESTIMATE = Optimization(
+    name="estimate",
+    field="divides",
+    baseline=Implementation("remainder", _has_no_remainder),
+    alternative=Implementation("one_or_remainder", _is_one_or_has_no_remainder),
+    why="PostgreSQL expects 5 of 1000 hosts to have an amount that is a multiple of their step size, and fetches "
+    "each of the 1000 by index; if it expects all of them, it reads the table of providers once.",
+    source="EXPLAIN ANALYZE of the query for providers with capacity: 1.3 to 2.1 ms, and 0.9 to 1.3 ms with the "
+    "alternative (1000 hosts, 3 runs each).",
+    request="/allocation_candidates?resources=DISK_GB:10,VCPU:1,MEMORY_MB:256",
+    metric="cpu_s",
+    data="flat-perfload",
+    topology="flat-perfload",
+)
+
+
 def rows_as_dicts(result: CursorResult[Any]) -> Iterable[Any]:
     """Return the rows as tuples, each copied into a dict first and then read by name."""
     keys = tuple(result.keys())

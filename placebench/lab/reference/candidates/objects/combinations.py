@@ -1,9 +1,9 @@
 """Combines the groups' solutions at each anchor into candidates: `CandidateCombinations`."""
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from placebench.lab.reference.candidates.combinations import Combinations, InventoryKey, MatchingRule
 from placebench.lab.reference.candidates.objects.groups import Placement, Solutions
@@ -15,17 +15,16 @@ from placebench.lab.reference.candidates.results import first_tree, in_order, li
 class CandidateCombinations(Combinations[Any]):
     """The solutions of all groups by anchor, which are `Candidate` objects, and methods that combine them."""
 
-    def __init__(
-        self, search: Search, solved: Sequence[Solutions], contended: Mapping[str, int], matching: MatchingRule
-    ) -> None:
-        """contended: the ids of the classes that more than one group requests, by name."""
-        super().__init__(search.request, contended, matching=matching)
+    def __init__(self, search: Search, solved: Sequence[Solutions], matching: MatchingRule) -> None:
+        """solved: the solutions of each group. matching: says which combinations can be completed."""
+        super().__init__(search.request, search.contended, matching=matching)
         self._suffixes = [group.suffix for group in search.request.groups]
         self._solved = solved
         self._inventories = search.inventories
         self._amounts_of: dict[Any, list[tuple[InventoryKey, int]]] = {}
         self._forest = search.forest
         self._candidate = search.model.candidate
+        self._amounts_taken = search.solution_form.amounts
         self._shared = bool(search.sharing)
         self._limit = search.request.limit
         self._settings = search.settings
@@ -41,7 +40,7 @@ class CandidateCombinations(Combinations[Any]):
         """Return the solutions of each group at the anchor, in the order of the groups."""
         return [solutions[anchor_id] for solutions in self._solved]
 
-    def candidates(self, at_anchors: Iterable[Iterator[Sequence[Any]]], bound: int | None) -> list[Candidate]:
+    def candidates(self, at_anchors: Iterable[Iterator[Sequence[Any]]], bound: int | None) -> list[Any]:
         """Return candidates of combinations, in the order of the strategy, cut to the limit.
 
         Args:
@@ -58,9 +57,7 @@ class CandidateCombinations(Combinations[Any]):
         amounts = self._amounts_of.get(solution)
         if amounts is None:
             amounts = self._amounts_of[solution] = [
-                ((each.provider_id, each.class_id), each.amount)
-                for each in solution.resources
-                if each.class_id in self._wanted
+                (key, amount) for key, amount in object_amounts(solution) if key[1] in self._wanted
             ]
         return amounts
 
@@ -71,7 +68,7 @@ class CandidateCombinations(Combinations[Any]):
     def _lineage(self, provider: int) -> Iterable[int]:
         return self._forest.lineage(provider)
 
-    def _distinct(self, combinations: Iterable[Sequence[Any]]) -> Iterator[Candidate]:
+    def _distinct(self, combinations: Iterable[Sequence[Any]]) -> Iterator[Any]:
         """Yield a candidate for each combination, but only one of those with equal allocations and mappings.
 
         Only combinations that consist of sharing providers can be equal, at different anchors.
@@ -80,14 +77,14 @@ class CandidateCombinations(Combinations[Any]):
         for combination in combinations:
             candidate = self._joined(combination)
             if self._shared:
-                allocations = frozenset((each.provider_id, each.class_id, each.amount) for each in candidate.resources)
+                allocations = frozenset(self._amounts_taken(candidate))
                 identity = allocations, tuple(frozenset(providers) for providers in candidate.mappings.values())
                 if identity in seen:
                     continue
                 seen.add(identity)
             yield candidate
 
-    def _joined(self, combination: Sequence[Any]) -> Candidate:
+    def _joined(self, combination: Sequence[Any]) -> Any:
         """Return the combination as one candidate; amounts are summed in copies of the groups' objects."""
         resources: dict[InventoryKey, Resource] = {}
         mappings: dict[str, tuple[int, ...]] = {}
@@ -104,19 +101,24 @@ class CandidateCombinations(Combinations[Any]):
         return self._candidate(combination[0].anchor_id, list(resources.values()), mappings)
 
 
-class TupleCombinations(CandidateCombinations):
-    """The solutions of all groups by anchor, as tuples: objects are only made of the candidates in the response."""
+class TupleCandidate(NamedTuple):
+    """What all groups take at an anchor, without an object for each resource."""
 
-    def __init__(
-        self, search: Search, solved: Sequence[Solutions], contended: Mapping[str, int], matching: MatchingRule
-    ) -> None:
-        """contended: the ids of the classes that more than one group requests, by name."""
-        super().__init__(search, solved, contended, matching)
+    anchor_id: int
+    amounts: dict[InventoryKey, int]
+    mappings: dict[str, tuple[int, ...]]  # the providers of each group, by suffix
+
+
+class TupleCombinations(CandidateCombinations):
+    """The solutions of all groups by anchor, as tuples, of which candidates are made without objects."""
+
+    def __init__(self, search: Search, solved: Sequence[Solutions], matching: MatchingRule) -> None:
+        """solved: the solutions of each group. matching: says which combinations can be completed."""
+        super().__init__(search, solved, matching)
         class_ids = search.catalog.class_ids
         self._takes = [
             [(class_ids[name], amount) for name, amount in group.resources] for group in search.request.groups
         ]
-        self._resource = search.model.resource
 
     def _providers(self, solution: Placement) -> tuple[int, ...]:
         return tuple_providers(solution)
@@ -124,28 +126,36 @@ class TupleCombinations(CandidateCombinations):
     def _amounts(self, group: int, solution: Placement) -> Iterable[tuple[InventoryKey, int]]:
         return [(key, amount) for key, amount in self._taken(group, solution) if key[1] in self._wanted]
 
-    def _taken(self, group: int, solution: Placement) -> Iterator[tuple[InventoryKey, int]]:
+    def _taken(self, group: int, solution: Placement) -> list[tuple[InventoryKey, int]]:
         takes, providers = self._takes[group], solution[1]
         if len(providers) == 1:
-            providers = providers * len(takes)
-        for provider_id, (class_id, amount) in zip(providers, takes, strict=True):
-            yield (provider_id, class_id), amount
+            return [((providers[0], class_id), amount) for class_id, amount in takes]
+        return [((key, class_id), amount) for key, (class_id, amount) in zip(providers, takes, strict=True)]
 
-    def _joined(self, combination: Sequence[Placement]) -> Candidate:
+    def _joined(self, combination: Sequence[Placement]) -> TupleCandidate:
         """Return the combination as one candidate, with the amounts of all groups summed."""
         sums: dict[InventoryKey, int] = {}
         for group, solution in enumerate(combination):
             for key, amount in self._taken(group, solution):
                 sums[key] = sums.get(key, 0) + amount
-        resources = [self._resource(*key, amount) for key, amount in sums.items()]
         mappings = dict(zip(self._suffixes, map(tuple_providers, combination), strict=True))
-        return self._candidate(combination[0][0], resources, mappings)
+        return TupleCandidate(combination[0][0], sums, mappings)
 
 
 def object_providers(solution: Candidate) -> tuple[int, ...]:
     """Return the providers of a solution that is an object."""
     (providers,) = solution.mappings.values()
     return providers
+
+
+def object_amounts(candidate: Candidate) -> list[tuple[InventoryKey, int]]:
+    """Return the amount that a candidate or solution that is an object takes from each inventory."""
+    return [((each.provider_id, each.class_id), each.amount) for each in candidate.resources]
+
+
+def tuple_amounts(candidate: TupleCandidate) -> Iterable[tuple[InventoryKey, int]]:
+    """Return the amount that a candidate that is a tuple takes from each inventory."""
+    return candidate.amounts.items()
 
 
 def tuple_providers(solution: Placement) -> tuple[int, ...]:

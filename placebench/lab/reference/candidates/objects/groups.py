@@ -37,9 +37,9 @@ class _GroupFilters:
     tree_root_id: int | None  # the root of the tree that in_tree names; None: no in_tree
 
     @property
-    def only_require_traits(self) -> bool:
-        """Whether the group has no filters, except perhaps required traits."""
-        return self.members is None and self.tree_root_id is None and not (self.forbidden or self.excluded)
+    def admit_all_at_anchors(self) -> bool:
+        """Whether `admit_at` is True for each provider at each anchor."""
+        return self.members is None and not (self.forbidden or self.excluded)
 
     def admit(self, provider_id: int) -> bool:
         """Return whether the provider by itself meets all filters except in_tree."""
@@ -65,10 +65,6 @@ class _GroupFilters:
     def hold_required(self, provider_ids: Iterable[int]) -> bool:
         """Return whether the providers together have a trait of each required set."""
         return all(any(provider_id in holders for provider_id in provider_ids) for holders in self.required)
-
-    def in_tree(self, root_id: int) -> bool:
-        """Return whether the tree is the one that in_tree names; True without in_tree."""
-        return self.tree_root_id is None or root_id == self.tree_root_id
 
 
 def _read_filters(search: Search, group: RequestGroup) -> _GroupFilters:
@@ -153,7 +149,13 @@ def solve_each(search: Search, group: RequestGroup) -> Solved:
     filters = _read_filters(search, group)
     demands = []
     for name, amount in group.resources:
-        providers = read_providers_with_capacity(search.reader, class_ids[name], amount)
+        providers = read_providers_with_capacity(
+            search.reader,
+            class_ids[name],
+            amount,
+            with_amounts=name in search.contended,
+            root_id=filters.tree_root_id,
+        )
         if not providers:
             raise NothingFitsError
         search.root_of.update((provider_id, row[1]) for provider_id, row in providers.items())
@@ -194,11 +196,7 @@ def _solve_alone(search: Search, filters: _GroupFilters, demands: Sequence[Class
     if demands:
         first, *others = (demand.providers for demand in demands)
         having = [search.collection(providers) for providers in others]
-        able = (
-            provider_id
-            for provider_id in first
-            if all(provider_id in providers for providers in having) and filters.in_tree(search.root_of[provider_id])
-        )
+        able = (provider_id for provider_id in first if all(provider_id in providers for providers in having))
     else:
         wanted = [*filters.required, *([] if filters.members is None else [filters.members])]
         able = found = read_roots(search.reader, wanted[0]) if wanted else {}
@@ -216,21 +214,23 @@ def _solve_spread(
 
     most: the maximum number of placements per anchor; None: all.
     """
-    first, *others = (_by_anchor(search, filters, demand.providers) for demand in demands)
-    serving = [search.collection(choices) for choices in others]
+    by_class = [_by_anchor(search, filters, demand.providers) for demand in demands]
+    anchors: Iterable[int] = by_class[0]
+    for others in by_class[1:]:
+        serving = search.collection(others)
+        anchors = [anchor_id for anchor_id in anchors if anchor_id in serving]
     limit = StepLimit()
-    for anchor_id in first:
-        if all(anchor_id in anchors for anchors in serving):
-            choices = [first[anchor_id], *(each[anchor_id] for each in others)]
-            if sum(map(len, choices)) == len(choices):  # one provider per class, as in each tree of flat hosts
-                only = tuple(chain.from_iterable(choices))
-                if filters.hold_required(only):
-                    yield anchor_id, only
-                continue
-            for number, providers in enumerate(islice(choices_with_traits(choices, filters.required), most)):
-                if number >= FEW:
-                    limit.count_found()
-                yield anchor_id, providers
+    for anchor_id in anchors:
+        choices = [each[anchor_id] for each in by_class]
+        if sum(map(len, choices)) == len(choices):  # one provider per class, as in each tree of flat hosts
+            only = tuple(chain.from_iterable(choices))
+            if not filters.required or filters.hold_required(only):
+                yield anchor_id, only
+            continue
+        for number, providers in enumerate(islice(choices_with_traits(choices, filters.required), most)):
+            if number >= FEW:
+                limit.count_found()
+            yield anchor_id, providers
 
 
 def choices_with_traits(
@@ -282,9 +282,11 @@ def choices_with_traits(
 def _by_anchor(search: Search, filters: _GroupFilters, providers: ProvidersWithCapacity) -> dict[int, list[int]]:
     """Return the providers that the filters allow at each anchor, by anchor."""
     choices: dict[int, list[int]] = defaultdict(list)
-    if search.serves_own_trees and filters.only_require_traits:
+    if search.serves_own_trees:
+        admits_all = filters.admit_all_at_anchors
         for provider_id, row in providers.items():
-            choices[row[1]].append(provider_id)
+            if admits_all or filters.admit_at(row[1], provider_id):
+                choices[row[1]].append(provider_id)
         return choices
     for provider_id in providers:
         for anchor_id in _anchors(search, filters, provider_id):
@@ -296,9 +298,8 @@ def _by_anchor(search: Search, filters: _GroupFilters, providers: ProvidersWithC
 def _anchors(search: Search, filters: _GroupFilters, provider_id: int) -> Collection[int]:
     """Return the root of the provider's tree, and other anchors if it shares, is a member, and there is no in_tree."""
     own = search.root_of[provider_id]
-    if filters.tree_root_id is not None:
-        return [own] if filters.in_tree(own) and search.is_allowed(own) else []
-    if provider_id in search.sharing and (filters.members is None or provider_id in filters.members):
+    shares = provider_id in search.sharing and (filters.members is None or provider_id in filters.members)
+    if shares and filters.tree_root_id is None:
         return search.anchors(provider_id)
     return [own] if search.is_allowed(own) else []
 

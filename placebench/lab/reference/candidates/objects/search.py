@@ -224,11 +224,13 @@ class SolutionForm:
     Attributes:
         solutions: Returns the solutions by anchor; its arguments are the search, the group, its demands and placements.
         providers: Returns the providers of a solution, each once.
+        amounts: Returns the amount that a candidate takes from each inventory.
         combinations: The class that combines such solutions to candidates.
     """
 
     solutions: Callable[..., dict[int, list[Any]]]
     providers: Callable[[Any], tuple[int, ...]]
+    amounts: Callable[[Any], Iterable[tuple[InventoryKey, int]]]
     combinations: Callable[..., Any]
 
 
@@ -249,6 +251,7 @@ class Search:
     catalog: Catalog
     forest: Forest
     solution_form: SolutionForm
+    contended: Mapping[str, int]  # the ids of the classes that more than one group requests, by name
     sharing: Mapping[int, list[int]]  # for each sharing provider, the roots of the trees that its aggregates reach
     allowed_roots: Collection[int] | None = None  # the roots that meet root_required; None: all
     root_of: dict[int, int] = field(default_factory=dict)  # root ids by provider id, for all providers in solutions

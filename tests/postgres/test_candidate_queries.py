@@ -1,0 +1,69 @@
+"""SELECTs of the candidate search on PostgreSQL: what they return, and how many rows PostgreSQL expects of them."""
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Connection, create_engine, select, text
+from sqlalchemy.dialects import postgresql
+
+from placebench.lab.inventory.seeding import find_topology, seed
+from placebench.lab.inventory.tables import inventories
+from placebench.lab.reference.store.candidate_queries import (
+    AMOUNTS,
+    Reader,
+    read_catalog,
+    read_providers_with_capacity,
+    read_root,
+)
+from placebench.lab.reference.store.queries import ESTIMATE
+from placebench.lab.reference.variants import variant
+from placebench.runtime.postgres import Server
+
+HOSTS = 200
+
+
+@pytest.fixture(scope="module")
+def hosts(server: Server) -> Iterator[Connection]:
+    """Flat hosts, each with three classes in steps of 1."""
+    url = server.create_database("placebench_test_hosts")
+    seed(find_topology("flat-perfload", trees=HOSTS), url)
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("ANALYZE"))
+    with engine.connect() as connection:
+        yield connection
+    engine.dispose()
+    server.drop_database("placebench_test_hosts")
+
+
+@pytest.mark.parametrize("name", ["naive", "tuned"])
+def test_providers_with_capacity_are_read_from_one_tree_or_all(hosts: Connection, name: str) -> None:
+    """Each host has capacity for a processor, and none for a million; the row of one tree is that of its host."""
+    use = variant(name).implementations
+    reader = Reader(hosts, use.rows, use.binding, use.roots, use.totals, use.divides)
+    class_id = read_catalog(reader).class_ids["VCPU"]
+    root_id = read_root(reader, find_topology("flat-perfload", trees=HOSTS).uuids(7)[0])
+
+    every = read_providers_with_capacity(reader, class_id, 1, with_amounts=False, root_id=None)
+    only = read_providers_with_capacity(reader, class_id, 1, with_amounts=True, root_id=root_id)
+    none = read_providers_with_capacity(reader, class_id, 1_000_000, with_amounts=False, root_id=None)
+
+    assert len(every) == HOSTS
+    assert tuple(every[root_id]) == (root_id, root_id)
+    assert list(only) == [root_id]
+    assert len(only[root_id][AMOUNTS]) == 5
+    assert none == {}
+
+
+def test_postgresql_expects_steps_of_one_to_divide_all_amounts(hosts: Connection) -> None:
+    """Of 600 inventories in steps of 1 it expects 3 to have a multiple in the baseline, and all in the alternative."""
+    own = inventories.c
+
+    def expected_rows(name: str) -> int:
+        divides = {each.name: each.value for each in ESTIMATE.implementations}[name]
+        statement = select(own.id).where(divides(own.step_size, own.max_unit * 0 + 6))
+        sql = statement.compile(dialect=postgresql.dialect(), compile_kwargs={"literal_binds": True})
+        found: int = hosts.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {sql}").scalar_one()[0]["Plan"]["Plan Rows"]
+        return found
+
+    assert [expected_rows("remainder"), expected_rows("one_or_remainder")] == [3, 600]
