@@ -34,6 +34,8 @@ def draw(random: Random, depth: int = 0, *, awaited: bool, postgresql: bool = Fa
         steps += ["statement_awaited"] * 4
     if postgresql:
         steps += ["server_cursor", "copied", "particular", "particular"]
+        if awaited:
+            steps += ["particular_awaited"] * 2
     if depth < _DEEPEST:
         steps += ["span", "record", "thread", "pool", "together", "fork"]
         if awaited:
@@ -61,22 +63,22 @@ def _step(random: Random, name: str, depth: int, *, awaited: bool, postgresql: b
             return name, random.choice(POSTGRESQL[:2]), naps, random.choice(("all", "one", "many", "for"))
         case "particular":
             return name, random.choice(POSTGRESQL[:2]), random.choice(PARTICULAR), naps
+        case "particular_awaited":
+            return name, random.choice(("copy_records", "pipeline")), naps
         case "rows":
             return name, driver, naps, draw(random, max(depth, _DEEPEST) + 1, awaited=False, postgresql=postgresql)
         case "many" | "failed":
             return name, driver, random.randint(1, 4)
         case "transaction":
             return name, driver, random.choice(("commit", "rollback", "savepoint"))
-        case "span":
-            return name, below()
+        case "span" | "to_thread":
+            return name, below(awaited=awaited and name == "span")
         case "record" | "fork":
             return name, random.choice(MODES), below(awaited=awaited and name == "record")
         case "thread" | "pool" | "together":
             return name, [below(awaited=False) for _ in range(random.randint(1, 3))], random.choice(MODES)
         case "tasks":
             return name, [below() for _ in range(random.randint(1, 4))]
-        case "to_thread":
-            return name, below(awaited=False)
         case "cancelled":
             return name, below(), random.choice((0.0, 0.0005, 0.004))
         case _:

@@ -4,11 +4,11 @@
 
 A program has nested records, spans, waits, garbage collections, threads, tasks, tasks that are cancelled, forked
 processes, and statements: of sqlite3 and aiosqlite, and of psycopg2, psycopg 3 and asyncpg on a private PostgreSQL, all
-of these through SQLAlchemy too. psycopg2 and psycopg 3 also use COPY, pipelines, notifications, nested savepoints,
-two-phase commits, functions, and cursors of the server that are left open. Each recording is checked for the laws of
-its account and for what the program counted; SQLite's trace, the log of PostgreSQL and its pg_stat_statements count
-beside it. --sqlite leaves PostgreSQL out. With --gevent everything is patched, so threads are greenlets, and no program
-has an event loop of asyncio.
+of these through SQLAlchemy too. psycopg2 and psycopg 3 also use COPY, pipelines (awaited ones too), notifications,
+nested savepoints, two-phase commits, functions, and cursors of the server that are left open; asyncpg copies records.
+Each recording is checked for the laws of its account and for what the program counted; SQLite's trace, the log of
+PostgreSQL and its pg_stat_statements count beside it. --sqlite leaves PostgreSQL out. With --gevent everything is
+patched: threads are greenlets, beside which an event loop of asyncio runs in the main one.
 A program that fails is made smaller as long as it still fails, and is printed with what is wrong; the run goes on with
 the next one, and ends with exit code 1.
 """
@@ -54,7 +54,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10, help="no program begins after these (default: 10)")
     parser.add_argument("--programs", type=int, default=1_000_000, help="how many at most")
     parser.add_argument("--sqlite", action="store_true", help="leave PostgreSQL out")
-    parser.add_argument("--gevent", action="store_true", help="patch everything; no event loops of asyncio")
+    parser.add_argument("--gevent", action="store_true", help="patch everything: threads are greenlets")
     arguments = parser.parse_args()
     with ExitStack() as stack:
         server = None
@@ -90,9 +90,9 @@ def _run(arguments: argparse.Namespace, server: Server | None) -> int:
 def _drawn(arguments: argparse.Namespace, number: int) -> tuple[str, bool, Program]:
     """Return the program with this number: the mode of its outermost record, whether it needs an event loop, steps."""
     chosen = random.Random(f"{arguments.seed}/{number}")
-    awaited = number % 2 == 1 and not arguments.gevent
+    awaited = number % 2 == 1
     program = draw(chosen, awaited=awaited, postgresql=not arguments.sqlite)
-    return MODES[(number if arguments.gevent else number // 2) % len(MODES)], awaited, program
+    return MODES[number // 2 % len(MODES)], awaited, program
 
 
 def _wrong(program: Program, mode: str, server: Server | None, *, awaited: bool, tally: Counter[str]) -> list[str]:

@@ -35,6 +35,7 @@ from ledger import (
 from on_postgresql import (
     MODULES,
     PARTICULAR,
+    PARTICULAR_AWAITED,
     Blocking,
     Server,
     connected,
@@ -50,7 +51,7 @@ from sqlalchemy.pool import StaticPool
 from placebench.profiler import Recording, SqlProfiler
 
 HANGS_S = 120
-_AWAITED = {"statement_awaited", "tasks", "to_thread", "cancelled"}
+_AWAITED = {"statement_awaited", "particular_awaited", "tasks", "to_thread", "cancelled"}
 
 
 class Connections:
@@ -466,6 +467,21 @@ class Machine:
                 raise
             call.least_s = sum(naps[: call.rows])
             self.on_server[number] = (1, call.rows)
+
+    async def _particular_awaited(self, what: str, naps: list[float]) -> None:
+        assert self.server is not None
+        driver, count, run = PARTICULAR_AWAITED[what]
+        async with connected(driver, self.server.url) as connection:
+            calls = [new_call() for _ in range(count)]
+            try:
+                await run(connection, calls, naps)
+            except asyncio.CancelledError:
+                for _, call in calls:
+                    call.is_cut_off = call.is_unsent = True
+                raise
+            for number, call in calls:
+                call.rows = len(naps)
+                self.on_server[number] = (1, call.rows)
 
     async def _on_aiosqlite(self, naps: list[float], how: str) -> None:
         own = self._local.get()

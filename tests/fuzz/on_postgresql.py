@@ -4,8 +4,8 @@ import asyncio
 import io
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -145,8 +145,11 @@ def copy_out(connection: Any, call: Call, sql: str) -> None:
 
 def _made(connection: Any, sql: str) -> None:
     """Run DDL whose text does not have the number of the statement that uses what it makes."""
-    hidden = sql.replace("tag_", "ta'||'g_")
-    connection.cursor().execute(f"do $$ begin execute '{hidden}'; end $$")
+    connection.cursor().execute(_hidden(sql))
+
+
+def _hidden(sql: str) -> str:
+    return "do $$ begin execute '{}'; end $$".format(sql.replace("tag_", "ta'||'g_"))
 
 
 def _copied_in(connection: Any, call: Call, number: int, naps: list[float]) -> int:
@@ -324,6 +327,30 @@ async def _rows_of_asyncpg(connection: Any, sql: str, naps: list[float], how: st
         if how == "for":
             return len([row async for row in connection.cursor(sql, prefetch=2)])
         return len(await (await connection.cursor(sql)).fetch(2))
+
+
+async def _copy_records(connection: Any, calls: Sequence[tuple[int, Call]], naps: list[float]) -> None:
+    ((number, call),) = calls
+    await connection.execute(_hidden(f"create temp table tag_{number}_ (id integer)"))
+    with timed(call):
+        await connection.copy_records_to_table(f"tag_{number}_", records=[(each,) for each, _ in enumerate(naps)])
+
+
+async def _awaited_pipeline(connection: Any, calls: Sequence[tuple[int, Call]], naps: list[float]) -> None:
+    with ExitStack() as stack:
+        for _, call in calls:
+            stack.enter_context(timed(call))
+        async with connection.pipeline():
+            cursors = [await connection.execute(select(number, [0.0 for _ in naps])) for number, _ in calls]
+            await cursors[1].fetchall()
+            await connection.execute("select 1")  # PostgreSQL counts a statement's rows when the next one begins
+
+
+PARTICULAR_AWAITED: dict[str, tuple[str, int, Callable[[Any, Sequence[tuple[int, Call]], list[float]], Any]]] = {
+    "copy_records": ("asyncpg", 1, _copy_records),
+    "pipeline": ("psycopg", 3, _awaited_pipeline),
+}
+"""A driver, how many statements are run, and what runs them; each has a row for each nap."""
 
 
 async def whatever_comes(work: Coroutine[Any, Any, _T]) -> _T:

@@ -278,7 +278,9 @@ class LoopWatch:
 
     def _add_thread(self, loop: str) -> LoopThread:
         """Watch this thread from now on, and have the looking thread run."""
-        thread = self._threads[self._get_ident()] = LoopThread(self._get_ident(), loop, self._clock, self._late)
+        # gevent's get_ident names the greenlet: reading the CPU clock of such a thread can crash the process.
+        identifier = _unpatched("_thread", "get_ident")()
+        thread = self._threads[self._get_ident()] = LoopThread(identifier, loop, self._clock, self._late)
         self._look_from_now_on()
         return thread
 

@@ -125,3 +125,29 @@ def test_records_inside_of_records_have_their_own_frames(mode: str) -> None:
     for each in (outer, *inner):
         assert each["busy_inside"] > 0.08, each
         assert "busy_alone" not in each
+
+
+_LOOP = """
+import gevent.monkey; gevent.monkey.patch_all()
+import asyncio, json, time
+from placebench import SqlProfiler
+profiler = SqlProfiler()
+async def main():
+    with profiler.record("request") as recording:
+        await asyncio.sleep(0)
+        time.sleep(0.3)
+        await asyncio.sleep(0)
+    return recording
+recording = asyncio.run(main())
+print(json.dumps([list(recording.failed_hooks), [each.loop for each in recording.loop_blocks]]))
+"""
+
+
+def test_an_event_loop_of_asyncio_in_a_greenlet_is_watched() -> None:
+    """gevent's `get_ident` names the greenlet there, and no thread has its number."""
+    pytest.importorskip("gevent")
+
+    done = subprocess.run([sys.executable, "-c", _LOOP], capture_output=True, text=True, check=False, timeout=120)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == [[], ["asyncio"]]
