@@ -4,10 +4,12 @@ STACK is "sqlalchemy" or "django". The request reads 50 orders and the customer 
 trace counts too. TOOL is "none" or a name of `TOOLS`.
 """
 
+import atexit
 import json
 import logging
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -109,6 +111,7 @@ def django(tool: str) -> Application:
     from django.urls import include, path
 
     folder = tempfile.mkdtemp(prefix="tooled-")
+    atexit.register(shutil.rmtree, folder)
     settings.configure(
         DEBUG=tool == "debug toolbar",
         SECRET_KEY="none",
