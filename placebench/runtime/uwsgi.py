@@ -148,4 +148,4 @@ def stand_in() -> str:
     """Return a line that says that gunicorn serves, because this Python has no uWSGI; "" if uWSGI serves."""
     if wsgi_server() == "uwsgi":
         return ""
-    return f"no uWSGI is installed for Python {platform.python_version()}: gunicorn serves the reference service"
+    return f"no uWSGI is installed for Python {platform.python_version()}: gunicorn serves instead"

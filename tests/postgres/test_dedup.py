@@ -291,6 +291,21 @@ def test_equal_storages_are_searched_once(cloud: Any, on_postgresql: Engine) -> 
     assert sorted(cloud.document(query)["provider_summaries"]) == ["cn1", "cn2", "ss1", "ss2"]
 
 
+def test_a_tree_that_an_earlier_request_named_is_searched_with_the_others(nested: Engine) -> None:
+    """Only in_tree of the request itself sets a tree apart; all forty are equal."""
+    index = TreeIndex()
+    with nested.connect() as connection:
+        fetch(connection, index)
+    uuid = "00000000-0000-0000-0000-000000000001"
+    index.names.roots_of_named[uuid] = next(iter(index.class_of))
+    earlier = EquivalenceClasses(index, Assessor(parse_query(f"{REFERENCE_QUERY}&in_tree={uuid}")))
+
+    classes = EquivalenceClasses(index, Assessor(parse_query(REFERENCE_QUERY)))
+
+    assert [len(each.trees) for each in classes.all()] == [TREES]
+    assert [len(each.trees) for each in earlier.all()] == [1, TREES - 1]
+
+
 @pytest.mark.parametrize("cloud", ["dedup"], indirect=True)
 def test_trees_are_grouped_as_before_only_for_amounts_on_the_same_levels(cloud: Any, on_postgresql: Engine) -> None:
     """Each response is that of tuned, whatever was requested before; also after a change, and for another class.

@@ -56,7 +56,7 @@ def test_gunicorn_stands_in_for_uwsgi() -> None:
     line = doctor._line(doctor._uwsgi())
 
     assert line.startswith("optional  uWSGI       no uWSGI is installed for Python 3.")
-    assert line.endswith(": gunicorn serves the reference service")
+    assert line.endswith(": gunicorn serves instead")
     assert {LaboratoryVariants().find(name).server for name in ("naive", "tuned", "dedup", "cached", "noop")} == {
         "gunicorn"
     }

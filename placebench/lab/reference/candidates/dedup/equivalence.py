@@ -200,9 +200,11 @@ class EquivalenceClasses:
             yield AlikeTrees(classes[0], self._texts(found, classes), _UNNAMED)
 
     def _special(self) -> _Special:
-        """Return the roots of trees that in_tree names or that have a sharing provider, by class."""
+        """Return the roots of trees that in_tree of this request names or that have a sharing provider, by class."""
+        named = self._index.names.roots_of_named
+        in_trees = {named[group.in_tree] for group in self._assessor.request.groups if group.in_tree in named}
         special: _Special = {}
-        for root_id in {*self._index.names.roots_of_named.values(), *(each.root_id for each in self._sharing)}:
+        for root_id in in_trees.union(each.root_id for each in self._sharing):
             if root_id in self._index.class_of:
                 special.setdefault(self._index.class_of[root_id], set()).add(root_id)
         return special
