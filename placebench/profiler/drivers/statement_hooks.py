@@ -38,6 +38,7 @@ from placebench.profiler.model.statement_facts import statement_facts
 
 # SQLAlchemy 1.4.0 has these names of 2.0 or of a late patch release of 1.4 under another name, or not at all.
 _CACHE_HIT: Any = DefaultDialect.CACHE_HIT
+_NO_DIALECT_SUPPORT: Any = getattr(DefaultDialect, "NO_DIALECT_SUPPORT", "not in 1.4.0")
 _INSERTMANYVALUES: Any = getattr(getattr(interfaces, "ExecuteStyle", None), "INSERTMANYVALUES", "not before 2.0")
 
 
@@ -450,9 +451,15 @@ def _dbapi_connection(connection: Connection) -> object | None:
 
 
 def _is_cached(recording: ActiveRecording, pending: PendingStatement, compiled: Any, context: Any) -> bool | None:
-    """Return whether SQLAlchemy had the compiled form in its cache, None for plain text; notes the engine of a miss."""
-    if compiled is None or getattr(context, "cache_hit", None) is _CACHE_HIT:
-        return None if compiled is None else True
+    """Return whether SQLAlchemy had the compiled form in its cache, and note the engine of a miss.
+
+    None: it did not look, because the statement is plain text or the dialect does not support the cache, as DuckDB's.
+    """
+    lookup = getattr(context, "cache_hit", None)
+    if compiled is None or lookup is _NO_DIALECT_SUPPORT:
+        return None
+    if lookup is _CACHE_HIT:
+        return True
     pending.engine = recording.engine_number(context.dialect)
     return False
 

@@ -100,7 +100,8 @@ class Statement:
         sockets.
     round_trips: messages that waited for a response, the hidden BEGIN included; None in a pipeline of psycopg 3, where
         nobody knows whose response is waited for.
-    cache_hit: whether SQLAlchemy had the compiled form; None for text handed to the driver, and for further batches.
+    cache_hit: whether SQLAlchemy had the compiled form; None for text handed to the driver, for further batches, and if
+        the dialect does not support the cache.
     error: the class of the driver's exception; its message too if the recording keeps parameters.
     plan: the plan that PostgreSQL ran, in mode "plans" only.
     transaction: the number of the transaction in its recording, 1 for the first; None in autocommit, and in a
