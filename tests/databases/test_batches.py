@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 
 import asyncpg
 import psycopg
@@ -122,6 +123,18 @@ def test_several_statements_in_one_text(profiler: SqlProfiler, url: str) -> None
     assert ({each.row_count for each in recording.statements}, recording.row_count) == ({None}, None)
     assert "6 texts with several statements: each is counted as one statement" in recording.notes
     assert findings(recording) == []
+
+
+def test_rows_of_several_reads_in_one_text(profiler: SqlProfiler, url: str) -> None:
+    """psycopg2 hands out the last result only: what the others returned is not known, so the sum is not either."""
+    with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor, profiler.record("x") as recording:
+        cursor.execute("select 1; select 2")
+        cursor.fetchall()
+        cursor.execute("select 3")
+
+    assert [each.row_count for each in recording.statements] == [None, 1]
+    assert recording.row_count is None
+    assert any("the rows of 1 statement are not measured" in note for note in recording.notes)
 
 
 def test_rows_of_all_results_of_psycopg(profiler: SqlProfiler, url: str) -> None:

@@ -13,6 +13,7 @@ from placebench.profiler.model.plan import PlanNode
 from placebench.profiler.model.shortened_sql import query_summary
 from placebench.profiler.model.statement_facts import StatementFacts, statement_facts
 
+_HAS_ROWS = re.compile(r"^\s*copy\b|;\s*(?:copy|delete|insert|merge|select|update|values|with)\b", re.IGNORECASE)
 _IN_LIST = re.compile(r"\bin\s*\(([^()]*)", re.IGNORECASE)
 _CELL = re.compile(r"<(cell \d+)>")
 
@@ -204,11 +205,10 @@ class Statement:
 
     @property
     def is_uncounted(self) -> bool:
-        """Whether the statement returned or changed rows that nobody counted."""
-        has_rows = (
-            self.kind in ("read", "insert", "update", "delete", "merge") or self.sql.lstrip()[:4].lower() == "copy"
-        )
-        return has_rows and self.row_count is None and self.error is None
+        """Whether the statement, or one of several in its text, returned or changed rows that nobody counted."""
+        if self.row_count is not None or self.error is not None:
+            return False
+        return self.kind in ("read", "insert", "update", "delete", "merge") or _HAS_ROWS.search(self.sql) is not None
 
     @property
     def has_unknown_round_trips(self) -> bool:
