@@ -86,9 +86,7 @@ def test_a_variant_that_answers_from_memory_once_it_is_warm_is_named(
 def test_a_report_says_why_no_statement_was_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The profiler counts on SQLite, and does not enter a command: its gates are inconclusive for that reason."""
     command = f"{sys.executable} -m gunicorn --bind 127.0.0.1:{{port}} service:wsgi"
-    plan = PLAN.replace('app = "service:wsgi"\nserver = "gunicorn"', f'command = "{command}"').replace(
-        '"warm"', '"honest"'
-    )
+    plan = PLAN.replace('app = "service:wsgi"', f'command = "{command}"').replace('"warm"', '"honest"')
     for name, text in (("service.py", APP), ("fill.py", SETUP), ("plan.toml", plan)):
         (tmp_path / name).write_text(text)
     words = ["compare", "--plan", str(tmp_path / "plan.toml"), "-n", "0", "--gate", "statements <= 1x", "-q"]
