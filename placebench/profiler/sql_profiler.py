@@ -29,6 +29,7 @@ from placebench.profiler.capture.options import FLAME_GRAPH_MODES, Clocks, Optio
 from placebench.profiler.capture.pending_statement import guarded
 from placebench.profiler.capture.statement_comments import comment_text, commenting
 from placebench.profiler.capture.statistics_collector import StatisticsCollector
+from placebench.profiler.drivers.driver_hooks import DriverHooks, ImportWatch
 from placebench.profiler.model.session import gil_is_off
 from placebench.profiler.recording import Recording
 from placebench.profiler.requests.asgi import AsgiApplication, ProfiledAsgiApplication
@@ -48,10 +49,10 @@ if TYPE_CHECKING:
 
     from placebench.profiler.capture.external_flame_graph import ExternalFlameGraph
     from placebench.profiler.capture.flame_graph import FlameGraphRecorder
-    from placebench.profiler.drivers.driver_hooks import DriverHooks
     from placebench.profiler.drivers.hooks import Hooks
     from placebench.profiler.model.statement_statistics import StatementStatistics
 
+_ENGINES = "sqlalchemy"  # the whole package: while it is imported, its engine cannot be hooked yet
 _THREADS_INHERIT = bool(getattr(sys.flags, "thread_inherit_context", False))
 """Whether a new thread has the context of the one that starts it: the default of free-threaded Pythons from 3.14 on."""
 
@@ -127,7 +128,11 @@ class SqlProfiler:
     whole_process: a record takes the statements of every thread and task of the process. For programs that do one
         thing at a time, such as a test suite: records that run at the same time would mix.
     recordings: the last 100 requests of `wsgi` and `asgi` applications without a folder, or the slowest 100.
+    Raises ProfilerError if *engine* is no engine.
     """
+
+    _watch: ImportWatch | None = None
+    """Waits until the program imports SQLAlchemy."""
 
     def __init__(
         self,
@@ -137,14 +142,16 @@ class SqlProfiler:
         whole_process: bool = False,
         application: Sequence[str] = (),
     ) -> None:
-        # Imported here, since a profiler of drivers alone works without SQLAlchemy.
-        from sqlalchemy.engine import Engine
-
-        from placebench.profiler.drivers.hooks import Hooks
-
         clocks = clocks or Clocks()
-        target: Any = Engine if engine is None else getattr(engine, "sync_engine", engine)
-        self._install(Hooks(target, clocks.elapsed, whole_process=whole_process), clocks, application)
+        hooks: Hooks | DriverHooks
+        if engine is None and sys.modules.get(_ENGINES) is None:
+            # To import SQLAlchemy only to profile would take longer than most programs take to start.
+            hooks = DriverHooks(whole_process=whole_process)
+            self._watch = ImportWatch(lambda _: self._include_engines())
+            self._watch.begin({_ENGINES})
+        else:
+            hooks = _engine_hooks(engine, clocks, whole_process=whole_process)
+        self._install(hooks, clocks, application)
 
     @classmethod
     def for_drivers(
@@ -164,8 +171,6 @@ class SqlProfiler:
         whole_process, application: see `SqlProfiler`.
         Raises ProfilerError for a driver that is unknown or not installed.
         """
-        from placebench.profiler.drivers.driver_hooks import DriverHooks
-
         profiler = cls.__new__(cls)
         profiler._install(DriverHooks(drivers, whole_process=whole_process), clocks or Clocks(), application)
         return profiler
@@ -195,13 +200,16 @@ class SqlProfiler:
     @property
     def nothing_seen(self) -> str:
         """A line for a report without statements, which says where the profiler looked and what it cannot see."""
+        sources = self._hooks.sources if self._watch is None else f"SQLAlchemy (not imported) and {self._hooks.sources}"
         return (
-            f"no statement was seen: placebench looked for {self._hooks.sources}; connections that were open before "
+            f"no statement was seen: placebench looked for {sources}; connections that were open before "
             "it began are not seen, nor are processes that the program starts"
         )
 
     def remove(self) -> None:
         """Remove the hooks and their cost; idempotent."""
+        if self._watch is not None:
+            self._watch.end()
         self._hooks.collector = None
         self._hooks.remove()
         self._loops.remove()
@@ -263,6 +271,8 @@ class SqlProfiler:
         by `tagged`.
         Raises ProfilerError for a profiler of drivers alone.
         """
+        if self._watch is not None:
+            self._include_engines()
         if not hasattr(self._hooks, "comment_statements"):
             raise ProfilerError("only statements of SQLAlchemy get comments: expected SqlProfiler()")
         self._hooks.comment_statements()
@@ -452,22 +462,18 @@ class SqlProfiler:
             hooks.running.discard(before)
         return active
 
-    def include_engines(self) -> None:
-        """Record SQLAlchemy's engines from now on too, in a profiler made by `for_drivers`.
-
-        For a process that may import SQLAlchemy later: to import it only to profile would take longer than most
-        programs take to start. Recordings go on, and so do open connections.
-        """
-        from sqlalchemy.engine import Engine
-
-        from placebench.profiler.drivers.hooks import Hooks
-
-        drivers, hooks = self._hooks, Hooks(Engine, self._clocks.elapsed)
-        hooks.current, hooks.running, hooks.unprofiled = drivers.current, drivers.running, drivers.unprofiled
-        hooks.collector, hooks.connecting = drivers.collector, drivers.connecting
-        drivers.remove()
-        hooks.install()
-        self._hooks = hooks
+    def _include_engines(self) -> None:
+        """Record SQLAlchemy's engines from now on too. Recordings go on, and so do open connections."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.end()
+        try:
+            hooks = _engine_hooks(None, self._clocks)
+            hooks.take_over(cast(DriverHooks, self._hooks))
+            self._hooks = hooks
+            hooks.install()
+        except Exception as error:  # noqa: BLE001  whatever it is, it must not become that of an import
+            self.report_failure(error)
 
     def leave_unprofiled(self) -> None:
         """Leave out this thread or task from now on, on purpose: no recording counts its statements as missed."""
@@ -537,3 +543,18 @@ class SqlProfiler:
         # Who waited for a recording that held the event loop goes on when this request has ended.
         if not (active.blocks and self._loops.when_served(active, store_it)):
             store_it()
+
+
+def _engine_hooks(engine: object, clocks: Clocks, *, whole_process: bool = False) -> "Hooks":
+    """Return the hooks in one engine, or in all engines and the drivers if it is None; this imports SQLAlchemy.
+
+    Raises ProfilerError if *engine* is no engine.
+    """
+    from sqlalchemy.engine import Engine
+
+    from placebench.profiler.drivers.hooks import Hooks
+
+    target: Any = Engine if engine is None else getattr(engine, "sync_engine", engine)
+    if not isinstance(target, Engine) and target is not Engine:
+        raise ProfilerError(f"SqlProfiler got {target!r:.100}: expected an engine of SQLAlchemy, or nothing for all")
+    return Hooks(target, clocks.elapsed, whole_process=whole_process)

@@ -17,7 +17,7 @@ from placebench.profiler.capture.active_recording import ActiveRecording, Pendin
 from placebench.profiler.capture.driver_recorder import while_recording
 from placebench.profiler.capture.options import Clock
 from placebench.profiler.capture.pending_statement import guarded
-from placebench.profiler.drivers.driver_hooks import DriverPatches, adopt_connection, use_timed_classes
+from placebench.profiler.drivers.driver_hooks import DriverHooks, DriverPatches, adopt_connection, use_timed_classes
 from placebench.profiler.drivers.engine import (
     PoolRequest,
     PoolTimer,
@@ -54,6 +54,12 @@ class Hooks(StatementHooks):
     def unseen_drivers(self) -> list[str]:
         """Return the drivers that have been imported and have no hooks, only SQLAlchemy's; none for one engine."""
         return [] if self.patches is None else self.patches.unseen()
+
+    def take_over(self, drivers: DriverHooks) -> None:
+        """Go on with the recordings of hooks in drivers alone; their open connections share the state from here on."""
+        own = {"installed", "patches", "timed_classes"}
+        vars(self).update({name: value for name, value in vars(drivers).items() if name not in own})
+        drivers.remove()
 
     def install(self) -> None:
         """Start listening. Connections that are already open keep the driver's class: their fetches are not timed."""

@@ -55,7 +55,5 @@ def split_settings(settings: IntegrationSettings) -> tuple[SqlProfiler, Recordin
     rest = cast("dict[str, Any]", dict(settings))
     profiler = rest.pop("profiler", None) or process_profiler()
     if rest.pop("comments", False):
-        import sqlalchemy  # noqa: F401  a profiler that waits for its engines has them from here on
-
         profiler.comment_statements()
     return profiler, cast(RecordingSettings, rest)

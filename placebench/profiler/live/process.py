@@ -18,7 +18,6 @@ from typing import Any, cast
 
 from placebench.profiler.capture.active_recording import ActiveRecording
 from placebench.profiler.capture.options import Options
-from placebench.profiler.drivers.driver_hooks import ImportWatch
 from placebench.profiler.integrations.frameworks import record_frameworks
 from placebench.profiler.live.channel import VARIABLE, RecordingSender
 from placebench.profiler.recording import Recording
@@ -27,7 +26,6 @@ from placebench.profiler.requests.middleware import ProfiledApplication, Profile
 from placebench.profiler.requests.sampling import Keep, RequestSampler, Sampling
 from placebench.profiler.sql_profiler import SqlProfiler
 
-_ENGINES = "sqlalchemy"  # the whole package: while it is imported, its engine cannot be hooked yet
 _FRAMEWORKS = frozenset({"bottle", "django", "falcon", "flask", "pyramid"})
 
 
@@ -39,11 +37,7 @@ class ProcessRecorder:
         has_threads = uwsgi is None or bool({"enable-threads", "threads"} & uwsgi.opt.keys())
         self._sender = RecordingSender(channel, has_threads=has_threads)
         self._mode = mode
-        # SQLAlchemy is not imported to profile a program without it.
-        self._profiler = SqlProfiler() if _ENGINES in sys.modules else SqlProfiler.for_drivers()
-        self._watch = ImportWatch(lambda _: self._profiler.include_engines())
-        if _ENGINES not in sys.modules:
-            self._watch.begin({_ENGINES})
+        self._profiler = SqlProfiler()
         record_frameworks(self._profiler, self._sender, mode, sampling)
         sampler = RequestSampler(Options(mode), Keep(0, "slowest"), sampling)
         self._wsgi = lambda application: ProfiledApplication(self._profiler, application, sampler, self._sender)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -175,3 +176,58 @@ print(found() == before)
 """
 
     assert run(program) == "True"
+
+
+_ENGINE = """
+engine = sqlalchemy.create_engine("sqlite://")
+with engine.begin() as connection: connection.execute(sqlalchemy.text("select 2")).all()
+"""
+
+
+def test_sqlalchemy_is_not_imported_to_profile_programs_without_it() -> None:
+    """Its engines are recorded from the moment at which the program imports it, also within a recording."""
+    program = f"""
+import sqlite3, sys
+from placebench.profiler import SqlProfiler
+profiler = SqlProfiler()
+profiler.collect_statistics()
+with profiler.record("whole", mode="full") as whole:
+    alone = sqlite3.connect(":memory:")
+    with profiler.record("alone"): alone.execute("select 1").fetchall()
+    assert "sqlalchemy" not in sys.modules
+    import sqlalchemy
+{textwrap.indent(_ENGINE, "    ")}
+    alone.execute("select 3").fetchall()
+assert (whole.breaches, whole.failed_hooks, whole.missed) == ((), (), 0), whole
+print([each.row_count for each in whole.statements], len(whole.checkouts))
+print([each.count for each in profiler.statistics()])
+profiler.remove()
+with profiler.record("after") as after:
+{textwrap.indent(_ENGINE, "    ")}
+print(len(after.statements), [each for each in sys.meta_path if type(each).__module__.startswith("placebench")])
+"""
+
+    assert run(program).splitlines() == [
+        "[1, 1, 1] 1",
+        "[3]",
+        "0 []",
+    ]
+
+
+def test_statements_get_comments_also_if_sqlalchemy_was_not_imported() -> None:
+    """To ask for comments imports it; a profiler that was removed waits for it no longer."""
+    program = """
+import sys
+from placebench.profiler import SqlProfiler
+profiler, removed = SqlProfiler(), SqlProfiler()
+removed.remove()
+profiler.comment_statements()
+import sqlalchemy
+engine, sent = sqlalchemy.create_engine("sqlite://"), []
+with profiler.tagged("/orders"), engine.connect() as connection:
+    connection.connection.driver_connection.set_trace_callback(sent.append)
+    connection.execute(sqlalchemy.text("select 2")).all()
+print(sent, removed.active)
+"""
+
+    assert run(program) == """["select 2 /*route='/orders'*/"] False"""
