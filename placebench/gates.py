@@ -76,7 +76,7 @@ def parse_gate(text: str, metrics: Mapping[str, Mapping[str, float]], *, ratios:
     if is_ratio and not ratios:
         raise _error(text, "there is no base to be a ratio of")
     if unit == "%" and number[0] not in "+-":
-        raise _error(text, f"expected +{number}% for so much more than the base, or a ratio such as 1.03x")
+        raise _error(text, f"expected +{number}% for that much more than the base, or a ratio such as 1.03x")
     value = float(number)
     if unit == "%":
         value = 1 + value / 100

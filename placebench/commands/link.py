@@ -127,7 +127,7 @@ def _run(given: LinkOptions) -> int:
     from placebench.runtime.network.link import open_link
 
     if given.target is None:
-        raise UsageError("the following arguments are required: TARGET, as 127.0.0.1:5432")
+        raise UsageError("there is no TARGET: expected a HOST:PORT, such as 127.0.0.1:5432, or a URL")
     target = LinkTarget.parse(given.target)
     program = shutil.which(given.words[0]) if given.words else None
     if given.words and program is None:

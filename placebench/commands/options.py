@@ -256,8 +256,8 @@ def add_gates(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="EXPR",
-        help="what must hold: 'statements <= 18', or 'cpu_s < 1.03x' of the base; exit code 1 where it does not, "
-        "3 where that is inconclusive; may be repeated",
+        help="what must hold: 'statements <= 18', or 'cpu_s < 1.03x' of the base; exit code 1 if it does not, "
+        "3 if that is inconclusive; may be repeated",
     )
 
 
@@ -350,13 +350,14 @@ def add_sequential(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--sequential",
         action="store_true",
-        help="stop measuring a variant as soon as it has a verdict; its interval is valid whenever that is",
+        help="stop measuring a variant as soon as it has a verdict; its interval remains valid",
     )
     parser.add_argument(
         "--width",
         type=number(0, 100, above=True),
         metavar="PERCENT",
-        help="with --sequential: stop at a CPU interval of so many percentage points, rather than at a verdict",
+        help="with --sequential: stop when the CPU interval is at most this many percentage points wide, rather than "
+        "at a verdict",
     )
 
 
@@ -474,7 +475,7 @@ def add_requests(parser: ArgumentParser, *, default: str) -> None:
         action=_ReadRequest,
         default=SUPPRESS,
         metavar="'NAME: VALUE'",
-        help="header of the request before it, or of all requests where none is before it; may be repeated",
+        help="header of the request before it, or of all requests if it comes before the first; may be repeated",
     )
     parser.add_argument(
         "--body", action=_ReadRequest, default=SUPPRESS, metavar="FILE", help="body of the request before it"

@@ -154,8 +154,13 @@ class Recording(RecordingData):
         """
         try:
             document = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise ProfilerError(f"{path} cannot be read as a recording: {error}") from error
+        except OSError as error:
+            raise ProfilerError(f"{path} cannot be read as a recording: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            raise ProfilerError(
+                f"{path} cannot be read as a recording: it is not JSON ({error}): expected a file of "
+                "`placebench profile run` or Recording.save"
+            ) from error
         recording = cls.from_json(document if isinstance(document, dict) else {}, source=str(path))
         if (flame_graph := flame_graph_beside(Path(path))).is_file():
             from placebench.profiler.analysis.merging import load_session

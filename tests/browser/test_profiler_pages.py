@@ -9,8 +9,10 @@ import pytest
 from flame_graphs import session_of
 
 from placebench.profiler import PlanNode, Recording, Statement, write_flame_page
+from placebench.profiler.analysis.difference import diff_recordings
 from placebench.profiler.analysis.suite import ProfiledTest, SuiteProfile
 from placebench.profiler.capture.stack import leaf
+from placebench.profiler.output.pages import write_difference_page
 from placebench.profiler.output.suite import SuiteReport
 
 HOSTILE = "select '</script><script>document.title = \"taken\"</script><img src=x onerror=alert(1)>'"
@@ -55,6 +57,28 @@ def test_a_phone_shows_a_statement_with_its_calls_and_time(visit: Callable[..., 
     assert cells.nth(2).inner_text() == "100 ms"
     box = cells.nth(2).bounding_box()
     assert box["x"] + box["width"] <= 390
+
+
+def test_a_phone_shows_the_findings_on_its_first_screen(visit: Callable[..., Any], tmp_path: Path) -> None:
+    """The times above them take a line each."""
+    page = tmp_path / "page.html"
+    Recording("GET /x", "full", elapsed_s=1.0).write_page(page)
+
+    heading = visit(page, viewport={"width": 400, "height": 800}).page.get_by_role("heading", name="Findings")
+
+    assert heading.bounding_box()["y"] < 700
+
+
+def test_a_phone_shows_which_statement_changed(visit: Callable[..., Any], tmp_path: Path) -> None:
+    """Its text is beside its state; the figures are reached by scrolling the table."""
+    page = tmp_path / "page.html"
+    statement = Statement("select a, b, c from some_table where d = ?" * 5, "f", 0.0, execute_s=0.1)
+    before = Recording("GET /x", "full", statements=[statement], elapsed_s=1.0)
+    write_difference_page(diff_recordings(before, Recording("GET /x", "full", elapsed_s=1.0)), page)
+
+    box = visit(page, viewport={"width": 400, "height": 800}).page.locator("td.sql").bounding_box()
+
+    assert box["x"] + box["width"] <= 400
 
 
 def test_a_recording_without_statements_has_no_empty_tables(visit: Callable[..., Any], tmp_path: Path) -> None:

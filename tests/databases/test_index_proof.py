@@ -1,6 +1,7 @@
 """Indexes that are proposed were tried: PostgreSQL's own plans without and with them, and nothing stays behind."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,22 @@ def test_the_command_prints_what_was_proved(
     assert main([*show, "--prove-on", engine.url.render_as_string(hide_password=False)]) == 0
     (index,) = json.loads(capsys.readouterr().out)["indexes"]
     assert index["ddl"] == "CREATE INDEX ON items (order_id)"
+
+
+@pytest.mark.parametrize("missing", ["psycopg", "psycopg2"])
+def test_a_url_without_a_driver_takes_the_one_that_is_installed(
+    profiler: SqlProfiler, engine: Engine, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLAlchemy alone would read `postgresql://` as psycopg 3 or psycopg2 by its own version."""
+    other = {"psycopg": "psycopg2", "psycopg2": "psycopg"}[missing]
+    pytest.importorskip(other)
+    pytest.importorskip(f"sqlalchemy.dialects.postgresql.{other}")
+    recording = planned(profiler, engine, "select id from items where order_id = :order", order=7)
+    monkeypatch.setitem(sys.modules, missing, None)
+
+    (index,) = prove_indexes(recording, engine.url.set(drivername="postgresql").render_as_string(hide_password=False))
+
+    assert index.ddl == "CREATE INDEX ON items (order_id)"
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_a_gate(text: str, relation: str, value: float, is_ratio: bool) -> None:
         ("statements < 3ms", "statements has no unit"),
         ("p95 < 500", "p95 is in one of us, ms, s"),
         ("p95 < 500min", "p95 is in one of us, ms, s"),
-        ("cpu_s < 3%", r"expected \+3% for so much more than the base, or a ratio such as 1.03x"),
+        ("cpu_s < 3%", r"expected \+3% for that much more than the base, or a ratio such as 1.03x"),
         ("cpu_s >= -100%", "out of range"),
         ("cpu_s < 0x", "out of range"),
         ("", "expected METRIC"),

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from placebench import units
@@ -66,11 +67,16 @@ def prove_indexes(recording: RecordingData, url: str) -> tuple[ProvedIndex, ...]
     The database must be one that may be locked: without HypoPG an index is created, which blocks writes to its table
     until the transaction is rolled back. Raises ProfilerError if it cannot be reached or is no PostgreSQL 16 or later.
     """
-    from sqlalchemy import create_engine, exc
+    from sqlalchemy import create_engine, exc, make_url
     from sqlalchemy.pool import NullPool
 
     try:
-        engine = create_engine(url, poolclass=NullPool)
+        parsed = make_url(url)
+        # Without a driver in the URL, SQLAlchemy 2.1 takes psycopg, and older versions psycopg2, installed or not.
+        driver = next((name for name in ("psycopg2", "psycopg") if find_spec(name) is not None), None)
+        if driver is not None and parsed.drivername in {"postgres", "postgresql"}:
+            parsed = parsed.set(drivername=f"postgresql+{driver}")
+        engine = create_engine(parsed, poolclass=NullPool)
         with engine.connect() as connection:
             if engine.dialect.name != "postgresql":
                 raise ProfilerError(

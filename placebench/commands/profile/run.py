@@ -162,7 +162,7 @@ def _configure_check(parser: ArgumentParser) -> None:
         default=[],
         metavar="EXPR",
         help="what must hold for each request on average, as 'statements <= 10': of statements, rows, round_trips, "
-        "duplicates, n_plus_one; exit code 1 where it does not; may be repeated",
+        "duplicates, n_plus_one; exit code 1 if it does not; may be repeated",
     )
 
 
@@ -187,7 +187,9 @@ def _check(given: ProfileOptions) -> int:
     from placebench.profiler.analysis.budget import Budget
 
     if not given.gate:
-        raise UsageError("the following arguments are required: --gate")
+        raise UsageError(
+            "there is no --gate: expected what must hold for each request, as in --gate 'statements <= 10'"
+        )
     budget = Budget.parse(given.gate)
     budget.check(given.recording.mode)
     return _run(given, budget)

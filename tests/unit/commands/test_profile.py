@@ -455,13 +455,13 @@ def test_a_mistake_is_one_line(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["check", "shop:wsgi", "--request", "GET /"], "the following arguments are required: --gate"),
+        (["check", "shop:wsgi", "--request", "GET /"], "there is no --gate: expected what must hold"),
         (["check", "shop:wsgi", "--request", "GET /", "--gate", "x <= 1"], "there is no metric 'x'"),
         (
             ["check", "shop:wsgi", "--request", "GET /", "--mode", "light", "--gate", "duplicates <= 0"],
             "mode light compares no values",
         ),
-        (["show", "none.json"], "none.json cannot be read as a recording"),
+        (["show", "none.json"], "none.json cannot be read as a recording: No such file or directory"),
         (["diff", "none.json", "none.json"], "none.json cannot be read as a recording"),
     ],
 )

@@ -74,7 +74,7 @@ def test_a_flame_is_saved_and_loaded_with_its_recording(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "cannot be read as a recording"),
+        ("{", r"bad.json cannot be read as a recording: it is not JSON \(.*\): expected a file of `placebench profile"),
         ("[]", "has format_version None, expected 2"),
         ('{"format_version": 1}', "has format_version 1, expected 2"),
         ('{"format_version": 2, "name": "x", "mode": "full"}', "bad.json: statements is missing"),
