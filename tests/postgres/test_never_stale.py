@@ -5,14 +5,15 @@ import os
 import random
 import signal
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from meddlers import CLOUD, QUERIES, Meddler, Service, compare, meddling, send_to
-from sqlalchemy import Engine, NullPool, create_engine, make_url, text
+from meddlers import CLOUD, QUERIES, Meddler, Service, compare, meddling, send_to, uuid
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import OperationalError
 from werkzeug.test import Client
 
@@ -126,6 +127,70 @@ def test_an_index_responds_without_a_transaction_until_something_changes(url: st
     with database.snapshot() as connection:
         after = index.respond(connection, request, DEFAULTS)
     assert after == unchanged() != expected
+
+
+class Register:
+    """A writer of one number into two trees, in one transaction per step; the number grows by one with each step."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = create_engine(url, poolclass=NullPool)
+        self.sent = self.acknowledged = 0
+
+    def step(self) -> None:
+        """Commit the next number; `sent` grows before the transaction begins, `acknowledged` after its COMMIT."""
+        self.sent += 1
+        with self._engine.begin() as connection:
+            for number in (11, 21):
+                values = {"total": self.sent + 100, "p": number}
+                statement = "UPDATE inventories SET total = :total WHERE resource_provider_id = :p"
+                connection.execute(text(statement), values)
+        self.acknowledged = self.sent
+
+    def settle(self) -> None:
+        """Each step has ended its transaction."""
+
+
+def test_responses_of_threads_that_share_an_index_are_linearizable(url: str, engine: Engine) -> None:
+    """Over HTTP: no response is older than a commit or a response that ended before its request began, none shows a
+    part of a transaction, and 40 requests of each of 3 threads beside at most 18 commits reach the path of one message.
+    """
+    register, app, seen = Register(url), make_app(engine, "cached"), [0]
+    in_autocommit: defaultdict[int, list[bool]] = defaultdict(list)
+    after_one_message, wrong = [], []
+    register.step()
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def note(connection: Connection, *_: object) -> None:
+        driver: Any = connection.connection.dbapi_connection
+        in_autocommit[threading.get_ident()].append(driver.autocommit)
+
+    def ask(number: int) -> None:
+        client = Client(app)
+        for turn in range(40):
+            if number == 0 and turn % 5 == 4:
+                go_on()
+            in_autocommit[threading.get_ident()] = []
+            oldest = max(register.acknowledged, *seen)
+            found: Any = client.get("/allocation_candidates?resources=VCPU:1", headers=HEADERS).json
+            newest = register.sent
+            summaries = found["provider_summaries"]
+            shown = [summaries[uuid(each)]["resources"]["VCPU"]["capacity"] - 100 for each in (11, 21)]
+            if shown[0] != shown[1] or not oldest <= shown[0] <= newest:
+                wrong.append((oldest, shown, newest))
+            seen.append(shown[0])
+            if in_autocommit[threading.get_ident()] == [True]:
+                after_one_message.append(shown[0])
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(3)]
+    with meddling(register) as go_on:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert wrong == []
+    assert len(seen) == 1 + 3 * 40
+    assert len(after_one_message) >= 3 * (40 - 18 - 1)
 
 
 def test_threads_that_share_a_picture_answer_as_naive(url: str, engine: Engine) -> None:
