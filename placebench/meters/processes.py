@@ -89,7 +89,7 @@ def read_pss_bytes(pids: Iterable[int], proc: Path = _PROC) -> int | None:
     return anonymous + files
 
 
-def _read_rollup(pid: int, proc: Path = _PROC) -> dict[str, int]:
+def _read_rollup(pid: int, proc: Path) -> dict[str, int]:
     """Return /proc/PID/smaps_rollup in bytes; empty if the process is gone.
 
     Raises PermissionError for another user's process.

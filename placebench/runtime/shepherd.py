@@ -66,7 +66,7 @@ class _Shepherd:
     def _orders(self) -> Iterator[dict[str, Any]]:
         while not self._abandoned:
             readable = wait_readable(self._control, self._signals)
-            if self._signals in readable and self._has_end_signal():
+            if self._signals in readable and any(n in _END_SIGNALS for n in os.read(self._signals, 512)):
                 return
             self._report_end()
             if self._control in readable:
@@ -74,9 +74,6 @@ class _Shepherd:
             while b"\n" in self._pending:
                 line, _, self._pending = self._pending.partition(b"\n")
                 yield json.loads(line)
-
-    def _has_end_signal(self) -> bool:
-        return any(number in _END_SIGNALS for number in os.read(self._signals, 512))
 
     def _read_control(self) -> None:
         data = os.read(self._control, 65536)

@@ -160,22 +160,14 @@ def _map(rows: Sequence[dict[str, Any]], axes: Sequence[str], control: Mapping[s
         name = point_text(others) or "all"
         lines.setdefault(name, {"name": name})[str(row["axes"][across])] = _shaded(row)
     columns = [
-        Column("", _line_name),
-        *(measured(str(value), f"{across} {value}", _as_it_is) for value in varied[across]),
+        Column("", lambda line: str(line["name"])),
+        *(measured(str(value), f"{across} {value}", Markup) for value in varied[across]),
     ]
     caption = (
         f"Effect on the time per request, against {point_text(control)}: orange is slower, blue is faster, and the "
         "darker, the larger. Without a colour the interval includes no change, or the effect is below the margin."
     )
     return [Table("Effects", columns, list(lines.values()), id="map", caption=caption, style="heat")]
-
-
-def _as_it_is(shown: Markup) -> Markup:
-    return shown
-
-
-def _line_name(line: Mapping[str, Any]) -> str:
-    return str(line["name"])
 
 
 def _shaded(row: Mapping[str, Any]) -> Markup:

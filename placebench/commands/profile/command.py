@@ -94,7 +94,7 @@ def run_command(given: ProfileOptions, command: Path, budget: "Budget | None") -
     if not routes:
         what = "no Python process below it has loaded a database driver or a framework that placebench knows"
         if receiver.processes:
-            what = f"of {len(receiver.processes)} processes none has served a request or sent a statement"
+            what = f"the Python processes below it ({len(receiver.processes)}) served no request and sent no statement"
         say(f"{command.name}: nothing was recorded: {what}")
     _write(given, command, routes, kept, 128 - code if code < 0 else code)
     if code == 0:

@@ -281,7 +281,8 @@ def _check_service(spec: LoadSpec) -> None:
             "SSL_CERT_FILE, or give --insecure"
         ) from error
     except OSError as error:
-        raise LoadError(f"nothing responds at {spec.url} ({error}): start the service first") from error
+        reason = error.strerror or error
+        raise LoadError(f"nothing responds at {spec.url} ({reason}): start the service first") from error
 
 
 def _locustfile(kind: str) -> str:

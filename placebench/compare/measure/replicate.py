@@ -86,7 +86,7 @@ def _run_blocks(
     *,
     replicate: int,
     first_round: int,
-    ages: bool = False,
+    ages: bool,
 ) -> None:
     """Start the servers of all variants, measure the blocks of the plan's rounds, and append the blocks to *made*.
 

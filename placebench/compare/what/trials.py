@@ -227,7 +227,7 @@ def parse_plan(document: Mapping[str, Any], *, source: Path, folder: Path) -> Ex
     return replace(made, folder=folder, tables=replace(made.tables, folder=folder))
 
 
-def _experiment(path: Path, given: _File, *, name: str, at: str = "variants") -> Experiment:
+def _experiment(path: Path, given: _File, *, name: str, at: str) -> Experiment:
     names = tuple(given.variants)
     if twice := [each for each in names if names.count(each) > 1]:
         raise PlacebenchError(

@@ -281,7 +281,8 @@ class LoopWatch:
         # gevent's get_ident names the greenlet: reading the CPU clock of such a thread can crash the process.
         identifier = _unpatched("_thread", "get_ident")()
         thread = self._threads[self._get_ident()] = LoopThread(identifier, loop, self._clock, self._late)
-        self._look_from_now_on()
+        if self._looking.acquire(blocking=False):
+            self._start_thread(self._look, ())
         return thread
 
     def _recording_in(self, context: Context) -> ActiveRecording | None:
@@ -363,10 +364,6 @@ class LoopWatch:
         return name
 
     # The thread that looks at what has run for long.
-
-    def _look_from_now_on(self) -> None:
-        if self._looking.acquire(blocking=False):
-            self._start_thread(self._look, ())
 
     def _look(self) -> None:
         idle_s = 0.0

@@ -366,7 +366,7 @@ def _main(host: str, port: int, *, ahead: bool, listen: int) -> None:
     try:
         connect = _connection_to(socket.AF_INET, (host, port)) if ahead else _connector(host, port)
     except OSError as error:
-        _print({"error": f"{host}:{port} cannot be reached: {error}"})
+        _print({"error": f"{host}:{port} cannot be reached: {error.strerror or error}"})
         return
     try:
         relay = Relay(connect, ahead=ahead, listen=listen)
