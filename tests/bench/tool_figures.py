@@ -28,8 +28,9 @@ COMMANDS = {
 
 
 def _name(found: dict[str, Any], tool: str) -> str:
-    """The tool with its version."""
-    return f"{tool} {found['versions'].get(tool, '')}".strip()
+    """The tool with its version, or with our mode."""
+    name, _, mode = tool.partition(", ")
+    return f"{name}, `{mode}`" if mode else f"{name} {found['versions'].get(name, '')}".strip()
 
 
 @figure
