@@ -253,8 +253,12 @@ class ImportWatch:
         """Return the spec that later finders find, another watch among them, with a loader that notifies this watch."""
         if name not in self._names:
             return None
-        others = sys.meta_path[sys.meta_path.index(self) + 1 :]
-        spec = next(filter(None, (each.find_spec(name, path, target) for each in others)), None)
+        spec = None
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            spec = finder.find_spec(name, path, target)
+            # Another watch for this name has already called every finder after it.
+            if spec is not None or (isinstance(finder, ImportWatch) and name in finder._names):
+                break
         if spec is not None and hasattr(spec.loader, "exec_module"):
             spec.loader = cast(Loader, _WatchedLoader(spec.loader, self))
         return spec

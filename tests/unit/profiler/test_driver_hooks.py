@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -13,6 +14,7 @@ from sqlalchemy import create_engine
 
 from placebench.errors import ProfilerError
 from placebench.profiler import Recording, SqlProfiler
+from placebench.profiler.drivers.driver_hooks import ImportWatch
 
 # Python 3.13 warns of connections that nobody closed.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")
@@ -306,13 +308,14 @@ def test_peewee_has_its_line(profiler: SqlProfiler) -> None:
 
 
 @pytest.mark.processes
-def test_no_sqlalchemy_is_needed() -> None:
+@pytest.mark.parametrize("profiler", ["SqlProfiler()", "SqlProfiler.for_drivers('sqlite3')"])
+def test_no_sqlalchemy_is_needed(profiler: str) -> None:
     """Recording, summary and findings work where it is not installed."""
     program = (
         "import sys; sys.modules['sqlalchemy'] = None\n"
         "import sqlite3\n"
         "from placebench.profiler import SqlProfiler\n"
-        "with SqlProfiler.for_drivers('sqlite3').record('alone') as recording:\n"
+        f"with {profiler}.record('alone') as recording:\n"
         "    connection = sqlite3.connect(':memory:')\n"
         "    for number in range(5): connection.execute('select ?', (number,)).fetchall()\n"
         "print(len(recording.statements), str(recording.summary())[:0], [each.kind for each in recording.findings()])"
@@ -341,6 +344,26 @@ def test_two_profilers_wait_for_a_driver_to_be_imported() -> None:
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
     assert (printed.stderr, printed.stdout.split()[:2]) == ("", ["True", "_sqlite3"])
+
+
+def test_watches_of_imports_do_not_repeat_the_calls_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each adds one call of the finders after it; a watch for another module in between changes nothing."""
+    calls = []
+
+    class Finder:
+        def find_spec(self, name: str, *_: object) -> None:
+            calls.append(name)
+
+    monkeypatch.setattr(sys, "meta_path", [Finder()])
+    found = []
+    for _ in range(5):
+        ImportWatch(print).begin({"other_driver"})
+        ImportWatch(print).begin({"missing_driver"})
+        assert find_spec("missing_driver") is None
+        found.append(len(calls))
+        calls.clear()
+
+    assert found == [2, 3, 4, 5, 6]
 
 
 def test_plans_need_sqlalchemy(profiler: SqlProfiler) -> None:
