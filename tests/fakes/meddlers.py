@@ -2,7 +2,7 @@
 
 `Meddler` writes as psql would: several transactions at once on connections of its own, committed in any order or
 rolled back, with savepoints, in either isolation level, one row or all. `Service` writes through an application of the
-API. `compare` asks naive, cached and dedup in one REPEATABLE READ transaction, on one connection.
+API. `compare` asks naive, cached (in both ways) and dedup in one REPEATABLE READ transaction, on one connection.
 """
 
 import random
@@ -22,6 +22,7 @@ from placebench.compare.what.canonical_response import difference, parse_respons
 from placebench.lab.placement_api import RULES
 from placebench.lab.reference.api.handlers.candidates import find_candidates
 from placebench.lab.reference.api.pipeline import make_app
+from placebench.lab.reference.candidates.cached_index import find_unchanged
 from placebench.lab.reference.domain.candidates_query import parse_query
 from placebench.lab.reference.domain.problems import BadRequest
 from placebench.lab.reference.domain.settings import DEFAULTS, ServiceSettings
@@ -35,6 +36,7 @@ HEADERS: Final = {
     "Content-Type": "application/json",
 }
 CONNECTIONS: Final = 3
+UNCHANGED: Final = "unchanged"
 
 
 def uuid(number: int) -> str:
@@ -269,13 +271,24 @@ def send_to(engine: Engine) -> Callable[[str, str, Any], Any]:
 def compare(
     database: Database, query: str, *, naive_first: bool, name: str = "cached", settings: ServiceSettings = DEFAULTS
 ) -> str | None:
-    """What the variant of this name or dedup answers otherwise than naive in one transaction; None if they agree."""
+    """What the variant of this name or dedup answers otherwise than naive in one transaction; None if they agree.
+
+    An index is asked before it is brought up to date, too: what it then shows without reading must be naive's.
+    """
     request, others = parse_query(query), (name, "dedup")
+    if variant(name).algorithm == "cached":
+        others = (UNCHANGED, *others)
     with database.snapshot() as connection:
         bodies = {}
         for each in ("naive", *others) if naive_first else (*others, "naive"):
             try:
-                found = find_candidates(connection, request, variant(each), settings)
+                if each == UNCHANGED:
+                    found = find_unchanged(connection, request, variant(name).implementations, settings)
+                else:
+                    found = find_candidates(connection, request, variant(each), settings)
+                if found is None:
+                    others = others[1:]
+                    continue
                 bodies[each] = found if isinstance(found, bytes) else b"".join(found)
             except BadRequest as error:
                 bodies[each] = type(error).__name__.encode()
