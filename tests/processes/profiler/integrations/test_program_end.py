@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+# A signal that comes just before a system call that waits is handled after it, by Python itself: waits are short.
 _QUERY = """
 import atexit, os, signal, sqlite3, sys, threading, time
 def query(number): return sqlite3.connect(":memory:").execute("select ?", (number,)).fetchall()
+def wait():
+    for _ in range(600): time.sleep(0.1)
 """
 
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
@@ -289,7 +292,7 @@ def test_a_program_that_catches_an_interrupt_gets_the_next_one() -> None:
     """Ctrl-C interrupts each time; whoever catches that of a SIGTERM is ended by the next one."""
     program = """
 for _ in range({}):
-    try: print("ready", flush=True); time.sleep(60)
+    try: print("ready", flush=True); wait()
     except KeyboardInterrupt: pass
 """
 
@@ -305,7 +308,9 @@ def test_asyncio_sees_the_interrupt_that_it_sees_without() -> None:
     program = """
 import asyncio
 async def main():
-    try: print("ready", flush=True); await asyncio.sleep(60)
+    try:
+        print("ready", flush=True)
+        for _ in range(600): await asyncio.sleep(0.1)
     except asyncio.CancelledError: print("cancelled", flush=True); raise
 asyncio.run(main())
 """
@@ -318,12 +323,12 @@ asyncio.run(main())
 @pytest.mark.parametrize(
     "program",
     [
-        "print('ready', flush=True); time.sleep(60)",
+        "print('ready', flush=True); wait()",
         """
 import signal
 def stop(*_): sys.exit(5)
 for number in (1, 2, 3, 15): signal.signal(number, stop)
-print('ready', flush=True); time.sleep(60)
+print('ready', flush=True); wait()
 """,
         """
 import signal
@@ -356,7 +361,7 @@ def test_a_signal_ends_the_program_as_without_us(program: str) -> None:
 
 def test_a_program_that_goes_on_after_sigterm_ends_by_it_too() -> None:
     """Without the profiler there is nothing to catch: SIGTERM ends Python at once."""
-    program = "try: print('ready', flush=True); time.sleep(60)\nexcept KeyboardInterrupt: query(1)\nsys.exit(0)"
+    program = "try: print('ready', flush=True); wait()\nexcept KeyboardInterrupt: query(1)\nsys.exit(0)"
 
     process = interrupted(program, signal.SIGTERM)
 
