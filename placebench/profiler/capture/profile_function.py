@@ -61,13 +61,14 @@ class Sampler(pyinstrument.Profiler):
         self._stacks = Stacks(root_of_thread())
         known = getattr(stack_sampler.thread_locals, "stack_sampler", None)
         if known is None or (type(known) is stack_sampler.StackSampler and not known.subscribers):
-            shared = _StackSampler()
+            known = _StackSampler()
             if self._in_greenlets:  # a thread has one profile function, but each greenlet may have its thread_locals
-                shared = _SHARED_BY_GREENLETS.setdefault(threading.get_native_id(), shared)
-            stack_sampler.thread_locals.stack_sampler = shared
-        self.sampled_from: float = time.perf_counter()
+                known = _SHARED_BY_GREENLETS.setdefault(threading.get_native_id(), known)
+            stack_sampler.thread_locals.stack_sampler = known
+        # The same moment by both clocks, from which the first sample is measured.
+        self._started, self.sampled_from = clock(), time.perf_counter()
+        known.last_profile_time = known.last_profile_time or self.sampled_from
         self.start()
-        self._started = clock()
 
     def samples(self) -> list[Sample]:
         """Stop, and return each sample's time and stack in order of time; only the sampled thread may call it."""

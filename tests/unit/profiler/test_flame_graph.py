@@ -5,6 +5,7 @@ import math
 import random
 import statistics
 import sys
+import time
 from bisect import bisect_left
 from itertools import pairwise
 from operator import itemgetter
@@ -335,6 +336,26 @@ def test_a_long_record_keeps_so_many_samples_and_all_their_time(monkeypatch: pyt
         made.add(frames_of(sys._getframe()), [], 1.0, None)
 
     assert [taken for taken, _ in made.samples()] == [14.0, 16.0, 17.0, 18.0]
+
+
+@WITH_PROFILE_FUNCTION
+def test_samples_are_not_later_than_what_they_saw(monkeypatch: pytest.MonkeyPatch, make_profiler: Any) -> None:
+    """On a busy machine to start sampling takes long; the last call of a record was then sampled after its end."""
+    from placebench.profiler.capture import profile_function
+
+    start = profile_function.Sampler.start
+
+    def start_slowly(sampler: Any) -> None:
+        for step in (lambda: None, lambda: start(sampler), lambda: None):
+            busy(0.05, time.perf_counter)
+            step()
+
+    monkeypatch.setattr(profile_function.Sampler, "start", start_slowly)
+
+    with make_profiler(create_engine("sqlite://")).record("wait", mode="flame") as recording:
+        time.sleep(0.1)
+
+    assert sum(s for stack, s in recording.session.frame_records if stack[-1].startswith("sleep\x00")) >= 0.1
 
 
 @WITH_PROFILE_FUNCTION
