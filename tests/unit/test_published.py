@@ -1,6 +1,7 @@
 """The published figures: pages say what the raw files say, and each raw file has its recipe."""
 
 import importlib.util
+import math
 import re
 import subprocess
 import sys
@@ -92,13 +93,12 @@ def test_sentences_that_compare_are_those_of_the_raw_files() -> None:
 
 @pytest.mark.parametrize(("mode", "interval_s"), [("sampled", 0.010), ("flame", 0.00025)])
 def test_the_page_of_a_flame_graph_admits_as_much_as_was_measured(mode: str, interval_s: float) -> None:
-    """By how much a share was wrong beside its margin, in all programs but the worst, and in that one."""
+    """By how much a share was wrong beside its margin, rounded up: in nine of ten programs, and in the worst."""
     *others, worst = published.flame_shifts_by_program(mode, "signals")
 
-    admitted = SamplingError(1.0, 1.0, 1.0, interval_s).shifts
-    assert admitted is not None
     assert len(others) == 9
-    assert (others[-1] <= admitted[0], worst <= admitted[1]) == (True, True)
+    rounded_up = (math.ceil(others[-1] * 100) / 100, math.ceil(worst * 100) / 100)
+    assert SamplingError(1.0, 1.0, 1.0, interval_s).shifts == rounded_up
 
 
 def test_each_raw_file_has_its_recipe() -> None:
