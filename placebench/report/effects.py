@@ -403,7 +403,8 @@ def several_headline(
         amount = f"{_TIMES[primaries[0].metric]}{against}" if not parts else "it"
         who = units.count(seen[verdict])
         if not parts:
-            who = f"{who} of {many}" if len(seen) > 1 else f"All {many}"
+            everyone = f"Both {many.removeprefix('2 ')}" if many.startswith("2 ") else f"All {many}"
+            who = f"{who} of {many}" if len(seen) > 1 else everyone
         is_several = seen[verdict] > 1 or len(seen) == 1
         parts.append(f"{who} {_OUTCOMES[verdict][is_several].format(amount)}")
     return " ".join([f"{', '.join(parts)}.", *_largest_sentence(primaries, names)])

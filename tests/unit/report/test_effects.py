@@ -166,10 +166,10 @@ SLOTS = "Largest: slots −20 % CPU [95 % CI −21, −19; n = 12]."
             f"1 of 4 changes reduces CPU, 1 increases it, 1 is equivalent, 1 is inconclusive. {SLOTS}",
         ),
         ([FASTER, FASTER, SLOWER], "3 changes", f"2 of 3 changes reduce CPU, 1 increases it. {SLOTS}"),
-        ([FASTER, FASTER], "2 variants", f"All 2 variants reduce CPU. {SLOTS}"),
-        ([ALIKE, ALIKE], "2 changes", "All 2 changes are equivalent. No effect reaches its margin."),
+        ([FASTER, FASTER], "2 variants", f"Both variants reduce CPU. {SLOTS}"),
+        ([ALIKE, ALIKE], "2 changes", "Both changes are equivalent. No effect reaches its margin."),
         ([OPEN, OPEN, OPEN], "3 changes", "All 3 changes are inconclusive. 3 replicates, 6."),
-        ([WIDE, WIDE], "2 changes", "All 2 changes are inconclusive."),
+        ([WIDE, WIDE], "2 changes", "Both changes are inconclusive."),
         ([ALIKE, WIDE], "2 changes", "1 of 2 changes is equivalent, 1 is inconclusive."),
         (
             [MARGINAL, ALIKE, WIDE],
@@ -187,7 +187,7 @@ SLOTS = "Largest: slots −20 % CPU [95 % CI −21, −19; n = 12]."
         (
             [SLOWER, SLOWER],
             "2 variants",
-            "All 2 variants increase CPU. Largest: sets +10 % CPU [95 % CI +9.0, +11; n = 12].",
+            "Both variants increase CPU. Largest: sets +10 % CPU [95 % CI +9.0, +11; n = 12].",
         ),
     ],
 )
@@ -246,7 +246,7 @@ def test_a_cumulative_series_says_what_all_steps_bring_together(tmp_path: Path) 
     trials = Trial("slots", "step", "naive", "naive+slots"), Trial("sets", "step", "naive+slots", "tuned")
     made = figures(tmp_path / "run", variants, *trials)
 
-    assert headline(made).startswith("All 2 changes reduce CPU. Largest: sets −25.9")
+    assert headline(made).startswith("Both changes reduce CPU. Largest: sets −25.9")
     whole, power = summary_sentences(made)
     assert whole.startswith("tuned is faster than naive: −39.")
     assert whole.endswith("1.6× faster.")
@@ -260,7 +260,7 @@ def test_leave_one_out_measures_each_change_twice(tmp_path: Path) -> None:
     trials = Trial("slots", "alone", "naive", "naive+slots"), Trial("slots", "leave_one_out", "tuned-slots", "tuned")
     made = figures(tmp_path / "run", variants, *trials)
 
-    assert headline(made).startswith("All 2 trials of 1 change reduce CPU. Largest: slots")
+    assert headline(made).startswith("Both trials of 1 change reduce CPU. Largest: slots")
     assert keep_sentence(experiment_results(made)) == ["Worth keeping, the largest effect first: slots."]
 
 
