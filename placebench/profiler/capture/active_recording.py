@@ -298,7 +298,8 @@ class ActiveRecording(RecordingContext):
 
     def sql_s(self) -> float:
         """Return the seconds charged to statements and transaction steps, dropped ones included."""
-        return self._gone_s + sum(state.measured_s for state in self._states.copy().values())
+        states, gone_s, _ = self._all_states()
+        return gone_s + sum(state.measured_s for state in states.values())
 
     def fetched_rows(self) -> int:
         """Return the rows that were fetched, as the statements and steps have counted them, dropped ones included."""
@@ -307,18 +308,30 @@ class ActiveRecording(RecordingContext):
 
     def handed_out_rows(self) -> int:
         """Return the rows that were fetched, as their connections have counted them."""
-        return self._gone_rows + sum(state.row_count for state in list(self._states.values()))
+        states, _, gone_rows = self._all_states()
+        return gone_rows + sum(state.row_count for state in states.values())
 
     def add_plan_setup(self, seconds: float) -> None:
         """Charge the time that switching plans on or off took to the profiler."""
         self.plan_setup_s += seconds
         self.overhead_s += seconds
 
+    def _all_states(self) -> tuple[dict[int | None, ConnectionState], float, int]:
+        """Return the states of the connections that are there, and the seconds and rows of those that are gone.
+
+        They belong together, although the garbage collector may drop connections at any time. In Python 3.11 a
+        collection inside `dict.copy()`, or between the pairs of `list(items())`, breaks these.
+        """
+        while True:
+            gone = self._gone_s, self._gone_rows
+            states = {key: state for key in list(self._states) if (state := self._states.get(key)) is not None}
+            if gone == (self._gone_s, self._gone_rows):
+                return states, *gone
+
     def _open_transactions(self) -> list[int]:
         """Return the numbers of the transactions that the driver has open now; a closed connection has none."""
         found = []
-        # A copy: the garbage collector may drop a connection, and with it its state, in between.
-        for key, state in self._states.copy().items():
+        for key, state in self._all_states()[0].items():
             kept = None if key is None else self._kept.get(key)
             connection: Any = kept() if isinstance(kept, ref) else kept
             closed = getattr(connection, "closed", False) or not getattr(connection, "open", True)
@@ -415,7 +428,8 @@ class ActiveRecording(RecordingContext):
         From now on its connections are those of this record: what is still fetched there is in the sums of both.
         """
         states: dict[int, ConnectionState] = {}
-        for number, state in list(inner._states.items()):
+        own_states, gone_s, gone_rows = inner._all_states()
+        for number, state in own_states.items():
             kept = None if number is None else inner._kept.get(number)
             connection: Any = kept() if isinstance(kept, ref) else kept
             if number is None or connection is not None:
@@ -425,8 +439,8 @@ class ActiveRecording(RecordingContext):
             else:
                 self._gone_s += state.measured_s
                 self._gone_rows += state.row_count
-        self._gone_s += inner._gone_s
-        self._gone_rows += inner._gone_rows
+        self._gone_s += gone_s
+        self._gone_rows += gone_rows
         self._unkept_rows += inner._unkept_rows
         for pending in (*inner.statements, *inner.steps):
             pending.connection = states.get(id(pending.connection), pending.connection)

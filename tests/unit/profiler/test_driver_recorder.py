@@ -1,10 +1,14 @@
 """Timed drivers without SQLAlchemy: what their cursors and connections write into the running recording."""
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from placebench.profiler.capture.active_recording import ActiveRecording
+from placebench.profiler.capture.options import Clocks, Options
 
 ALONE = """
 import sqlite3
@@ -57,3 +61,28 @@ def test_a_program_without_sqlalchemy_is_recorded(tmp_path: Path) -> None:
             "['n+1'] True",
         ],
     )
+
+
+def test_a_garbage_collection_inside_of_the_sum_of_the_driver_times_does_not_break_it() -> None:
+    """It drops connections while their states are read, which `dict.copy()` of CPython 3.11 does not survive."""
+
+    class Connection:
+        """One that only the garbage collector frees."""
+
+        def __init__(self) -> None:
+            self.me = self
+
+    thresholds, held = gc.get_threshold(), [dict[str, str]() for _ in range(200)]  # none is left to be used again
+    try:
+        for first in range(1, 20):
+            active = ActiveRecording("collected", Options(), Clocks(), print)
+            for _ in range(4):
+                active.connection_state(Connection()).measured_s = 0.25
+            held += [{} for _ in range(200)]
+            gc.set_threshold(gc.get_count()[0] + first)
+            seconds = active.sql_s()
+            gc.set_threshold(*thresholds)
+
+            assert 1.0 == seconds
+    finally:
+        gc.set_threshold(*thresholds)
