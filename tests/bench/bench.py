@@ -27,6 +27,7 @@ from types import ModuleType
 from typing import Any
 
 from placebench import units
+from placebench.errors import PlacebenchError
 from placebench.lab.inventory.seeding import find_topology, migrate, seed
 from placebench.profiler.capture.sampling_thread import profile_function_defect
 from placebench.runtime.postgres import Server, open_server
@@ -72,7 +73,10 @@ def main() -> None:
         arguments.out.mkdir(parents=True, exist_ok=True)
         for name in sections:
             began = time.perf_counter()
-            SECTIONS[name](arguments)
+            try:
+                SECTIONS[name](arguments)
+            except PlacebenchError as error:
+                sys.exit(f"bench {name}: {error}")
             say(f"section {name}", f"{time.perf_counter() - began:.1f} s")
 
 

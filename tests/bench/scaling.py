@@ -26,7 +26,7 @@ from server_cpu import server_cpu
 from placebench import units
 from placebench.compare.measure.replicate_plan import plan_replicate
 from placebench.compare.what.http_request import get
-from placebench.compare.what.variants import Variant, read_variants
+from placebench.compare.what.variants import Variant, read_variant
 from placebench.lab.inventory.seeding import find_topology, seed
 from placebench.lab.inventory.topology import Topology
 from placebench.lab.reference.variants import ALGORITHMS
@@ -83,7 +83,7 @@ def bench_scale(arguments: argparse.Namespace, say: Callable[..., None], spread:
     """A row for each variant, answer and size; scale.json and two charts after each size."""
     python = Path(arguments.placement_python) if arguments.placement_python else None
     names = arguments.variants or ["naive", "tuned", *ALGORITHMS, *(["placement"] if python else [])]
-    variants = read_variants(names, python=python)
+    variants = tuple(read_variant(each, python=python) for each in names)
     results = _kept(arguments.out)
     with open_server() as server:
         for trees in map(int, arguments.sizes.split(",")):
