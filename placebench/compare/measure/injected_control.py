@@ -55,14 +55,14 @@ def with_injection(prepared: PreparedVariants, record: ControlRecord) -> Prepare
 
 
 def calibrate(run: RunFolder, prepared: PreparedVariants, control: Control, name: str) -> ControlRecord:
-    """Return what to inject into each request of the control *name*, and save it; that of an earlier session is kept.
+    """Return what to inject into each request of the control *name*, and save it; what was injected once stays.
 
     A share of CPU needs the baseline's CPU per request: it is measured on the control before anything is injected, in
     fresh processes, as a replicate is. Takes a start and some 2 s; a wait in a command takes a start.
     """
     path = control_path(run.path)
-    if path.is_file():
-        return ControlRecord.load(path)
+    if path.is_file() and (earlier := ControlRecord.load(path)).injected_s is not None:
+        return earlier
     baseline = prepared.variants[0]
     injected_s: float | None = control.amount
     if control.kind == "cpu" or baseline.command:
