@@ -327,13 +327,20 @@ class CompareRun:
         urls = {each.name: databases.of(each) for each in variants}
         url, receipt = databases.template()
         client = {"client": self._settings.machine.to_json()} if self._settings.machine else {}
-        self._run.record_environment(receipt=receipt, manifest={**manifest(url), **client})
+        environment = {**manifest(url), **client}
+        self._run.record_environment(receipt=receipt, manifest=environment)
         if unchecked := receipt.get("unchecked_tables"):
             why = "too many rows to digest, or row-level security that binds their owner"
             self._run.note(f"changes to {', '.join(unchecked)} will not be noticed: {why}")
         if missing := receipt.get("not_restored"):
             self._run.note(f"not in the copies, which no superuser restores: {'; '.join(missing)}")
         served = [each.with_server(urls[each.name]) for each in variants]
+        servers = {
+            each.name: {"server": each.server, "interface": each.interface}
+            for each in served
+            if each.module and not self._is_control(each)
+        }
+        self._run.record_environment(receipt=receipt, manifest={**environment, "servers": servers})
         return PreparedVariants(
             variants=tuple(
                 wrapped(each, entered_path(self._run.path)) if self._is_control(each) else each for each in served

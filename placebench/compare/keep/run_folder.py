@@ -31,7 +31,7 @@ FAILURES = (PlacebenchError, SQLAlchemyError, OSError)
 _ATTEMPTS = 3
 _FIXED = ("command", "request", "topology", "trees", "seed", "variants", "settings")
 """Fields of the head that must be equal when a run is resumed."""
-_ENVIRONMENT = ("placebench", "code", "python", "packages", "postgresql", "mariadb", "machine")
+_ENVIRONMENT = ("placebench", "code", "python", "packages", "postgresql", "mariadb", "machine", "servers")
 """Parts of the manifest that all sessions of a run have in common, apart from `_CHANGING`."""
 _CHANGING = ("load_average_1min", "kernel", "memory_bytes", "settings", "host")
 _MAX_SHOWN = 160
@@ -85,7 +85,7 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path} was begun on something else: {'; '.join(changes)}; begin a new run, or go back to that"
             )
-        self.save(receipt=receipt, manifest=manifest)
+        self.save(receipt=receipt, manifest={**self.head.manifest, **manifest})
 
     def claim_server(self, server: Server) -> None:
         """Drop the databases that earlier sessions of this run left on *server*, and save this session's mark."""

@@ -96,8 +96,8 @@ def check_tables(tables: Mapping[str, Any], source: str, *, at: str = "variants"
     }
 
 
-_NOT_RECORDED = ("origin", "folder", "start_timeout_s", "data_kind", "api", "application", "portable")
-"""Fields that are not stored in a run's head as they are, since they follow from the name or change no result."""
+_NOT_RECORDED = ("origin", "folder", "start_timeout_s", "data_kind", "api", "application", "portable", "interface")
+"""Fields that are not stored in a run's head as they are: they follow from others or change no result."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,7 @@ class Variant:
     server: str = "uwsgi"
     """The kind of server; if empty, it is chosen when the application can be imported."""
     interface: Interface = "wsgi"
+    """Of an application, it is known only after `with_server`, which imports it."""
     command: str = ""
     ready: str = ""
     start_timeout_s: float = 60.0

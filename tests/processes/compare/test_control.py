@@ -12,7 +12,7 @@ import pytest
 
 from placebench import results
 from placebench.cli import main
-from placebench.compare.keep.control import Control
+from placebench.compare.keep.control import Control, ControlRecord
 from placebench.compare.keep.records import RunHead
 from placebench.compare.keep.run_folder import RunFolder
 from placebench.compare.measure.injected_control import calibrate
@@ -135,6 +135,9 @@ def test_no_gate_on_a_time_passes_without_the_control(tmp_path: Path, capsys: py
     """
     assert 3 == compare(tmp_path, "--sequential", "-n", "1", "--control", "50%", app="make_asgi()", server="uvicorn")
     first = results.load(tmp_path / "run").control
+    served = {"server": "uvicorn", "interface": "asgi"}
+    assert {"old": served, "new": served} == results.load(tmp_path / "run").head.manifest["servers"]
+    assert "interface wsgi" not in (tmp_path / "run" / "index.html").read_text()
     capsys.readouterr()
 
     gates = ["--gate", "wall_s < 1000s", "--gate", "statements < 1000"]
@@ -223,6 +226,19 @@ def test_the_cpu_of_a_request_is_measured_in_two_blocks_under_load(tmp_path: Pat
 
     assert found.injected_s is not None
     assert requests == (tmp_path / "count").stat().st_size
+
+
+def test_a_resumed_run_tries_a_control_again_that_failed(tmp_path: Path) -> None:
+    """What was injected stays for the whole run; nothing injected, as without a CPU figure, is no size to keep."""
+    run = RunFolder(tmp_path, HEAD)
+    prepared = PreparedVariants((Variant("one"),), {}, Workload(), tmp_path, block_s=0.1)
+    ControlRecord("wait", 0.001, "one", "control", None, "its CPU is unknown").save(tmp_path / "control.json")
+
+    again = calibrate(run, prepared, Control("wait", 0.001), "control")
+    kept = calibrate(run, prepared, Control("wait", 0.002), "control")
+
+    assert (0.001, "") == (again.injected_s, again.reason)
+    assert again == kept
 
 
 def test_a_further_statement_is_found_without_replicates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
