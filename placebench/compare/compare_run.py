@@ -273,13 +273,14 @@ class CompareRun:
     def _executes_nothing(self, prepared: PreparedVariants) -> bool:
         """Watch which changes between commits are executed; return whether the application reads none of any pair."""
         settings = self._settings
-        if settings.users > 1 or settings.rate or not settings.replicates or settings.machine:
+        if not settings.replicates or self.replicates.blocks:
             return False
-        if len(settings.pairs) > _MAX_WATCHED_PAIRS or self.replicates.blocks:
-            return False
+        is_watched = settings.users == 1 and not settings.rate and settings.machine is None
+        is_watched = is_watched and len(settings.pairs) <= _MAX_WATCHED_PAIRS
         trees = {each.name: self._run.path / "sources" / str(at) / "tree" for at, each in enumerate(settings.variants)}
         made = list[ExecutedChange]()
-        watch = partial(execute_changes, prepared, settings.pairs, trees, requests=settings.counted_requests)
+        number = settings.counted_requests
+        watch = partial(execute_changes, prepared, settings.pairs, trees, requests=number, is_watched=is_watched)
         self._run.run_optional_part("executed lines", "", lambda: made.extend(watch()))
         return len(made) == len(settings.pairs) and not any(each.is_read for each in made)
 

@@ -25,7 +25,7 @@ def unexecuted_changes(run: Run, comparisons: Sequence[Comparison]) -> dict[tupl
     return {
         (each.baseline, each.variant): each
         for each in run.executed
-        if not each.executed and (each.baseline, each.variant) not in other
+        if not (each.executed or each.unseen) and (each.baseline, each.variant) not in other
     }
 
 
@@ -40,7 +40,10 @@ def source_sentences(run: Run, changes: Mapping[tuple[str, str], ExecutedChange]
     for each in changes.values():
         named = ", ".join(each.files[:_MAX_NAMED])
         files = named if len(each.files) <= _MAX_NAMED else f"{units.numbered(len(each.files), 'file')} such as {named}"
-        if is_untimed(run):
+        if not each.files:
+            rest = "no time was measured" if is_untimed(run) else "a difference in time is one of the machine"
+            said.append(f"{each.variant} has the same files as {each.baseline}: {rest}.")
+        elif is_untimed(run):
             said.append(
                 f"{each.variant} differs from {each.baseline} in {files}, of which the application executes and reads "
                 "nothing but comments: no time was measured."

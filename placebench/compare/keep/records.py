@@ -328,7 +328,10 @@ class ExecutedChange(Record):
     requests: Count
     """The number of requests that were watched."""
     is_read: bool = True
-    """Whether anything that the application reads differs by more than comments and docstrings."""
+    """Whether anything that the application reads, or may have read unseen, differs by more than comments and
+    docstrings."""
+    unseen: list[str] = field(default_factory=list)
+    """Why files may have been used unseen; nothing is concluded then from what was not seen."""
 
     @classmethod
     def save_all(cls, folder: Path, changes: Iterable[Self]) -> None:

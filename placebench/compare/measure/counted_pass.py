@@ -6,13 +6,11 @@ SQLite and MariaDB, statements and rows are those that the profiler sees in the 
 `count_requests` counts a variant of the reference service by the profiler's light mode.
 """
 
-import ctypes
-import os
 import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
@@ -39,6 +37,7 @@ from placebench.compare.measure.same_responses import SameResponses
 from placebench.compare.what.http_request import get
 from placebench.compare.what.variants import Variant
 from placebench.errors import LoadError, NoTrafficError
+from placebench.meters.opened_files import watch_opens
 from placebench.profiler.requests.sampling import KEEP_FOR_COUNTS
 from placebench.runtime.application_servers import serve
 from placebench.runtime.network.link import Link, Traffic, open_database_link
@@ -56,8 +55,6 @@ _LATER_REQUESTS, _LATER_PART, _LATER_S = 800, 100, 3.0
 """The most requests after the counted ones whose statements are counted too, in parts, and about their time."""
 _SLOW_STOP_S = 8.0
 """A server that takes longer to end is named: a run has some dozen starts."""
-_IN_OPEN = 0x20
-"""The event IN_OPEN of inotify(7)."""
 _COUNTED = """
 SELECT coalesce(sum(calls), 0), coalesce(sum(rows), 0) FROM pg_stat_statements
 WHERE dbid = (SELECT oid FROM pg_database WHERE datname = :database)
@@ -420,22 +417,14 @@ def _watch_file(database_url: str) -> Iterator[Callable[[], bool]]:
     if not database_url.startswith("sqlite"):
         yield lambda: not database_url
         return
-    libc = ctypes.CDLL(None, use_errno=True)
-    descriptor = libc.inotify_init1(os.O_NONBLOCK)
-
-    def has_event() -> bool:
+    path = str(make_url(database_url).database)
+    with ExitStack() as stack:
         try:
-            return bool(os.read(descriptor, 4096))
-        except BlockingIOError:
-            return False
-
-    try:
-        if libc.inotify_add_watch(descriptor, os.fsencode(str(make_url(database_url).database)), _IN_OPEN) < 0:
-            yield lambda: True  # the user's limit of watches is reached, which is not the variant's fault
+            opened = stack.enter_context(watch_opens([path]))
+        except OSError:  # the user's limit of watches is reached, which is not the variant's fault
+            yield lambda: True
         else:
-            yield has_event
-    finally:
-        os.close(descriptor)
+            yield lambda: bool(opened())
 
 
 def count_requests(setup: PassSetup, name: str, *, requests: int, variant: str | None = None) -> CountedPass:

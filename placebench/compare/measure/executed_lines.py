@@ -7,61 +7,60 @@ head of a function if any statement of its body is; blank lines and comments bet
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 
 from placebench.compare.keep.records import ExecutedChange
 from placebench.compare.measure.prepared_variants import PreparedVariants
 from placebench.compare.what.variants import Variant
+from placebench.meters.opened_files import watch_opens
 from placebench.runtime.application_servers import STANDALONE, serve
 
 _WATCHED_S, _MAX_REQUESTS = 2.0, 500
 """The requests of the watched pass take about this time, but are at least the counted ones and at most that many."""
-_ALWAYS_READ = {"gunicorn.conf.py", "sitecustomize.py", "usercustomize.py", "uwsgi.ini", ".env"}
-"""Names of files that a server or Python reads before the application is loaded."""
+_UNWATCHED = re.compile(
+    r"(^|/)(gunicorn\.conf\.py|sitecustomize\.py|usercustomize\.py|uwsgi\.ini|\.env)$"
+    r"|\.(dist|egg)-info/|[\n\r\t\ufffd]"
+)
+"""Files that a server or Python reads before the application is loaded, or lists for their names; and unusual names."""
 
 
-def changed_files(baseline: Variant, variant: Variant) -> list[str]:
+def changed_files(baseline: Variant, variant: Variant, *, is_watched: bool = True) -> list[str] | None:
     """Return the files that differ between the commits of two variants, relative to the top of their repository.
 
-    The list is empty if the variants differ by more than the commit, or not by the commit. An application that a
-    command serves cannot be watched, and a migration may change the data.
+    The list is empty if two commits have the same files. It is None if the variants differ by more than the commit, or
+    not by the commit, or cannot be watched: a command serves the application, a migration may change the data, or
+    *is_watched* is false.
     """
     before, after = baseline.origin, variant.origin
     if before is None or after is None or not before.commit or not after.commit or before.commit == after.commit:
-        return []
+        return None
     left_out = ("name", "origin", "folder", "variables")
     one, other = (
         {key: value for key, value in each.to_json().items() if key not in left_out}
         | {key: value for key, value in each.variables.items() if key != "PYTHONPATH"}  # which has the commit's folder
         for each in (baseline, variant)
     )
-    if one != other or baseline.command or baseline.migrate or baseline.data_kind:
-        return []
+    if one != other:
+        return None
     if (before.repository, before.within, before.packages) != (after.repository, after.within, after.packages):
-        return []
-    command = [
-        "git",
-        "-C",
-        str(before.repository),
-        "diff",
-        "--name-only",
-        "--no-renames",
-        "-z",
-        before.commit,
-        after.commit,
-    ]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    files = list(filter(None, ended.stdout.split("\0")))
-    if ended.returncode or any(Path(each).name in _ALWAYS_READ for each in files):
-        return []
-    return files
+        return None
+    command = ["git", "-C", str(before.repository), "diff", "--name-only", "--no-renames", "-z"]
+    ended = subprocess.run([*command, before.commit, after.commit], capture_output=True, check=False)
+    files = list(filter(None, ended.stdout.decode(errors="replace").split("\0")))
+    if ended.returncode:
+        return None
+    if files and (not is_watched or baseline.command or baseline.migrate or baseline.data_kind):
+        return None
+    return None if any(_UNWATCHED.search(each) for each in files) else files
 
 
 def changed_lines(before: str, after: str) -> tuple[set[int], set[int]]:
@@ -143,88 +142,126 @@ def _head_parts(node: ast.AST) -> Iterator[ast.expr]:
                 yield from (inner for inner in ast.walk(each) if isinstance(inner, ast.expr))
 
 
+@dataclass
+class _Use:
+    """What one variant did with the changed files while it was watched."""
+
+    lines: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """The executed lines of each file."""
+    imported: set[str] = field(default_factory=set)
+    """Files that Python's import opened, or of which a line was executed."""
+    used: set[str] = field(default_factory=set)
+    """Files that were opened or asked for otherwise."""
+    unseen: set[str] = field(default_factory=set)
+    """Why files may have been used unseen."""
+    requests: int = 0
+
+
 def execute_changes(
-    prepared: PreparedVariants, pairs: Sequence[tuple[str, str]], trees: dict[str, Path], *, requests: int
+    prepared: PreparedVariants,
+    pairs: Sequence[tuple[str, str]],
+    trees: dict[str, Path],
+    *,
+    requests: int,
+    is_watched: bool = True,
 ) -> list[ExecutedChange]:
     """Return for each pair of commits which of the changes are executed or read, saved as executed.json.
 
-    trees: the top folder of each variant's commit. requests: the minimum number of requests. Takes a start of each
-    variant and some 2 s; a pair whose variants differ by more than the commit is left out. Raises FailedRequestsError
-    if a request fails: what it would have executed is not known.
+    trees: the top folder of each variant's commit. requests: the minimum number of requests. is_watched: as in
+    `changed_files`; without it, only commits with the same files are decided. Takes a start of the variants, all at
+    once, and some 2 s; a pair whose variants differ by more than the commit is left out. Raises FailedRequestsError if
+    a request fails, OSError if files cannot be watched: what was done with them is not known.
     """
     named, made = prepared.named, list[ExecutedChange]()
-    files = {pair: found for pair in pairs if (found := changed_files(named[pair[0]], named[pair[1]]))}
+    files = {pair: changed_files(named[pair[0]], named[pair[1]], is_watched=is_watched) for pair in pairs}
     watched: dict[str, set[str]] = defaultdict(set)
     for pair, found in files.items():
-        for name in pair:
-            watched[name] |= set(found)
-    seen = {name: _watch(prepared, name, trees[name], each, requests=requests) for name, each in watched.items()}
-    for (baseline, variant), found in files.items():
-        executed, read, is_code = list[str](), list[str](), False
-        for file in found:
-            before, after = (_text(trees[name] / file) for name in (baseline, variant))
-            opened = any(file in seen[name][0] for name in (baseline, variant))
-            if not file.endswith(".py") or before is None or after is None:
-                lines = any(seen[name][0].get(file) for name in (baseline, variant))
-                if opened or lines:
-                    read.append(file)
-                    executed.append(file)
-                    is_code = True
-                continue
-            of_file = [seen[name][0].get(file, set()) for name in (baseline, variant)]
-            if any(of_file):
-                read.append(file)
-                is_code = is_code or _code(before) != _code(after)
-            for lines_of, changed, source in zip(of_file, changed_lines(before, after), (before, after), strict=True):
-                executed += [f"{file}:{line}" for line in executed_changes(source, changed, lines_of)]
-        number = min(seen[name][1] for name in (baseline, variant))
-        made.append(
-            ExecutedChange(baseline, variant, found, read, list(dict.fromkeys(executed)), number, is_read=is_code)
-        )
+        for name in pair if found else ():
+            watched[name] |= set(found or ())
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        uses = pool.map(lambda name: _watch(prepared, name, trees[name], watched[name], requests=requests), watched)
+        seen = dict(zip(watched, uses, strict=True))
+    for pair, found in files.items():
+        if found is not None:
+            change = _executed_change(pair, found, trees, [seen[name] for name in pair if found])
+            made.append(change)
     if made:
         ExecutedChange.save_all(prepared.folder, made)
     return made
 
 
-def _watch(
-    prepared: PreparedVariants, name: str, tree: Path, files: Collection[str], *, requests: int
-) -> tuple[dict[str, set[int]], int]:
-    """Return the executed lines of each of *files* that was executed or opened, and the number of requests."""
+def _executed_change(
+    pair: tuple[str, str], files: Sequence[str], trees: dict[str, Path], uses: Sequence[_Use]
+) -> ExecutedChange:
+    executed, read, is_code = list[str](), list[str](), False
+    for file in files:
+        before, after = (_text(trees[name] / file) for name in pair)
+        is_used = any(file in use.used for use in uses)
+        if not is_used and not any(file in use.imported for use in uses):
+            continue
+        read.append(file)
+        is_in_both = all((trees[name] / file).exists() for name in pair)
+        if is_used or before is None or after is None or not is_in_both:
+            executed.append(file)
+            is_code = True
+            continue
+        is_code = is_code or _code(before) != _code(after)
+        for use, changed, source in zip(uses, changed_lines(before, after), (before, after), strict=True):
+            executed += [f"{file}:{line}" for line in executed_changes(source, changed, use.lines.get(file, ()))]
+    unseen = sorted({reason for use in uses for reason in use.unseen})
+    number = min((use.requests for use in uses), default=0)
+    is_read = is_code or bool(unseen)
+    return ExecutedChange(*pair, list(files), read, list(dict.fromkeys(executed)), number, is_read, unseen)
+
+
+def _watch(prepared: PreparedVariants, name: str, tree: Path, files: Collection[str], *, requests: int) -> _Use:
+    """Serve a variant with *files* watched, and return what it did with them."""
     variant, top = prepared.named[name], tree.resolve()
     folder = prepared.folder / "log" / f"executed-{name}"
     shutil.rmtree(folder, ignore_errors=True)
-    out = folder / "out"
+    out, listed = folder.absolute() / "out", folder.absolute() / "files"
     out.mkdir(parents=True)
-    paths = {os.path.realpath(top / file): file for file in files}
-    (folder / "files").write_text("".join(f"{path}\n" for path in paths))
+    paths = {str(top / file): file for file in files}
+    listed.write_text("".join(f"{path}\n" for path in paths), encoding="utf-8")
+    python_path = filter(None, [variant.variables.get("PYTHONPATH", ""), str(STANDALONE / "executed")])
     variables = {
         **variant.variables,
-        "PYTHONPATH": os.pathsep.join(
-            filter(None, [variant.variables.get("PYTHONPATH", ""), str(STANDALONE / "executed")])
-        ),
+        "PYTHONPATH": os.pathsep.join(python_path),
         "PLACEBENCH_EXECUTED_APP": variant.module,
         "PLACEBENCH_EXECUTED_KIND": variant.interface,
-        "PLACEBENCH_EXECUTED_FILES": str((folder / "files").absolute()),
-        "PLACEBENCH_EXECUTED_OUT": str(out.absolute()),
+        "PLACEBENCH_EXECUTED_FILES": str(listed),
+        "PLACEBENCH_EXECUTED_OUT": str(out),
     }
     wrapped = replace(variant, module="placebench_executed:application", variables=variables)
     spec = wrapped.spec(prepared.databases[name], hash_seed=1, log=prepared.folder / "log" / f"server-{name}.log")
-    workload, sent = prepared.workload_of(name), 0
-    with prepared.client() as client, serve(spec) as server:
-        began, is_first = time.monotonic(), True
-        while sent < requests or (time.monotonic() - began < _WATCHED_S and sent < _MAX_REQUESTS):
-            sent += len(client.drive(server.url, workload, login=is_first).check().wall_s) or 1
-            is_first = False
-    found: dict[str, set[int]] = defaultdict(set)
+    workload, use = prepared.workload_of(name), _Use()
+    with watch_opens([*filter(os.path.isfile, paths), str(listed)]) as opened:
+        with prepared.client() as client, serve(spec) as server:
+            began, is_first = time.monotonic(), True
+            while use.requests < requests or (time.monotonic() - began < _WATCHED_S and use.requests < _MAX_REQUESTS):
+                use.requests += len(client.drive(server.url, workload, login=is_first).check().wall_s) or 1
+                is_first = False
+        found = opened()
+    if str(listed) not in found:
+        raise OSError(f"inotify does not report that {name} opened {listed}, so it may have opened other files")
+    imported = set[str]()
     for each in out.iterdir():
-        for line in each.read_text().splitlines():
-            path, _, number = line.rpartition(":")
-            if path in paths:
-                found[paths[path]].add(int(number))
-            elif line in paths:
-                found[paths[line]] |= set()
+        for kind, what, *line in (written.split("\t") for written in each.read_text().splitlines()):
+            if kind == "unknown":
+                use.unseen.add(what)
+            elif kind == "used":
+                use.used.add(paths[what])
+            elif kind == "imported":
+                imported.add(what)
+                use.imported.add(paths[what])
+            else:
+                use.imported.add(paths[what])
+                use.lines[paths[what]].add(int(line[0]))
+    # A link or a submodule is another file than the one that is opened by it.
+    special = {path for path in paths if Path(path).is_symlink() or Path(path).is_dir()}
+    use.used |= {paths[path] for path in ((found - imported) & paths.keys()) | special}
     shutil.rmtree(folder)
-    return dict(found), sent
+    return use
 
 
 def _text(path: Path) -> str | None:

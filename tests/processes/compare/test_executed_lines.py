@@ -1,13 +1,16 @@
 """`placebench compare` of two commits says whether a request executed a changed line, and what follows from it."""
 
 import json
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from placebench import results
 from placebench.cli import main
+from placebench.runtime.application_servers import STANDALONE
 
 APP = '''"""A service."""
 
@@ -177,3 +180,161 @@ def test_a_watched_request_that_fails_shows_nothing(repository: Path, capsys: py
 
     assert [] == document["changed_source"]
     assert "The executed lines failed: " in str(document["conclusion"])
+
+
+USES = """
+import glob, importlib.resources, inspect, mmap, os, pkgutil, pathlib, sqlite3
+import shown, service_data
+from contextlib import closing
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def use():
+    open(f"{HERE}/opened").close()
+    open(f"{HERE}/data/link").close()
+    closing(sqlite3.connect(f"{HERE}/by_sqlite")).thing.execute("SELECT 1 FROM sqlite_master")
+    closing(sqlite3.connect(f"file:{HERE}/by_uri?mode=ro", uri=True)).thing.execute("SELECT 1 FROM sqlite_master")
+    folder = os.open(HERE, os.O_RDONLY)
+    os.close(os.open("by_folder", os.O_RDONLY, dir_fd=folder))
+    os.close(folder)
+    with open(f"{HERE}/mapped", "rb") as file:
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ).close()
+    os.stat(f"{HERE}/stat")
+    os.path.getsize(f"{HERE}/size")
+    os.access(f"{HERE}/access", os.R_OK)
+    pathlib.Path(HERE, "is_file").is_file()
+    os.path.exists(f"{HERE}/added")
+    os.path.exists(f"{HERE}/new/folder/added")
+    try:
+        open(f"{HERE}/data/../missing").close()
+    except FileNotFoundError:
+        pass
+    os.listdir(f"{HERE}/listed")
+    glob.glob(f"{HERE}/globbed/*")
+    (importlib.resources.files(service_data) / "resource").read_bytes()
+    pkgutil.get_data("service_data", "got")
+    inspect.getsource(shown)
+"""
+USED = [
+    "opened", "linked", "by_sqlite", "by_uri", "by_folder", "mapped", "stat", "size", "access", "is_file", "added",
+    "new/folder/added", "missing", "listed/one", "globbed/one", "service_data/resource", "service_data/got", "shown.py",
+]  # fmt: skip
+UNUSED = ["README.md", "docs/page.md", "tree/one", "imported.py"]
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_file_is_used_whatever_way_and_name_it_is_used_by(
+    repository: Path, capsys: pytest.CaptureFixture[str], is_removed: bool
+) -> None:
+    """Opened by a link or by C code, asked for without opening it, listed or missing: it counts, and no other file."""
+    text = APP.replace("LIMIT = 3", f"{USES}\nimport imported\nLIMIT = 3").replace("    # all", "    use()\n    # all")
+    (repository / "service.py").write_text(text)
+    for folder in ("data", "listed", "globbed", "service_data", "docs", "tree"):
+        (repository / folder).mkdir()
+    (repository / "service_data/__init__.py").write_text("")
+    (repository / "data/link").symlink_to("../linked")
+    added = [] if is_removed else ["added", "new/folder/added", "missing"]
+    for name in {*USED, *UNUSED} - set(added):
+        (repository / name).parent.mkdir(exist_ok=True, parents=True)
+        (repository / name).write_text("" if name.startswith("by_") else "# one\n")
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "Use files")
+    for name in {*USED, *UNUSED} - {"by_sqlite", "by_uri"}:
+        (repository / name).parent.mkdir(exist_ok=True, parents=True)
+        (repository / name).write_text("# two\n")
+    for name in ("by_sqlite", "by_uri"):
+        (repository / name).chmod(0o755)
+    for name in ["added", "new/folder/added", "missing"] if is_removed else []:
+        (repository / name).unlink()
+
+    compare(repository, capsys, "-n", "1", "--gate", "cpu_s < +3%")
+
+    (change,) = results.load(repository.parent / "run").executed
+    assert sorted([*USED, "imported.py"]) == sorted(change.read)
+    assert sorted(USED) == sorted(change.executed)
+    assert ([], True) == (change.unseen, change.is_read)
+
+
+PROGRAMS = {
+    "popen": "import subprocess; subprocess.run(['true'])",
+    "system": "import os; os.system('true')",
+    "posix_spawn": "import os; os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)",
+    "exec": "import os; os.fork() or os.execv('/bin/true', ['true']); os.wait()",
+    "multiprocessing": "import multiprocessing as m; p = m.get_context('spawn').Process(); p.start(); p.join()",
+    "ctypes": "import ctypes; ctypes.CDLL('libc.so.6').system(b'true')",
+    "interpreter": "import _interpreters" if sys.version_info >= (3, 13) else "import _xxsubinterpreters",
+    "trace": "import sys; sys.settrace(None)",
+}
+HARMLESS = {
+    "fork": "import os; os.fork() or os._exit(0); os.wait()",
+    "thread": "import threading; t = threading.Thread(target=len, args=['']); t.start(); t.join()",
+    "imports": "import ctypes, importlib.metadata, json.tool; importlib.metadata.version('pytest')",
+    "missing": "import os; os.path.exists('/nowhere/at/all'); os.path.exists('nowhere'); os.path.exists(b'\\0')",
+}
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, *HARMLESS])
+def test_nothing_is_concluded_once_other_code_may_use_files(tmp_path: Path, name: str) -> None:
+    """Another program, a library without audit events and a trace function are unknown; a fork is watched too."""
+    (tmp_path / "app.py").write_text({**PROGRAMS, **HARMLESS}[name] + "\ndef wsgi(environ, start_response): ...\n")
+    (tmp_path / "files").write_text(f"{tmp_path}/README.md\n{tmp_path}/added\n")
+    (tmp_path / "README.md").write_text("")
+    (tmp_path / "out").mkdir()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{tmp_path}{os.pathsep}{STANDALONE / 'executed'}",
+        "PLACEBENCH_EXECUTED_APP": "app:wsgi",
+        "PLACEBENCH_EXECUTED_FILES": str(tmp_path / "files"),
+        "PLACEBENCH_EXECUTED_OUT": str(tmp_path / "out"),
+    }
+    subprocess.run([sys.executable, "-c", "import placebench_executed"], env=environment, check=True, cwd="/")
+
+    written = "".join(each.read_text() for each in (tmp_path / "out").iterdir())
+    assert (name in PROGRAMS) == written.startswith("unknown\t")
+    assert name in PROGRAMS or written == ""
+
+
+def test_a_gate_does_not_pass_because_a_program_used_files_unseen(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Variants of which another program may have read what changed are timed, and their gates are judged by that."""
+    starts = "import subprocess\n\nLIMIT = len(subprocess.run(['cat', '/dev/null']).args) + 1"
+    (repository / "service.py").write_text(APP.replace("LIMIT = 3", starts))
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "Start a program")
+    (repository / "README.md").write_text("Another service.\n")
+
+    code, document, _ = compare(repository, capsys, "-n", "1", "--gate", "cpu_s < 0.1x")
+
+    (change,) = document["changed_source"]  # type: ignore[misc]
+    assert ([], ["starts another program"], True) == (change["read"], change["unseen"], change["is_read"])
+    assert (3, 1) == (code, document["replicates"])
+
+
+def test_commits_with_the_same_files_are_not_timed(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Git alone decides, whatever serves the application; the counts are there."""
+    git(repository, "commit", "-qm", "Nothing", "--allow-empty")
+
+    code = main(
+        [
+            "compare",
+            "HEAD~1",
+            "HEAD",
+            "--plan",
+            str(repository / "plan.toml"),
+            "--preset",
+            "quick",
+            "--json",
+            "-q",
+            "-o",
+            str(repository.parent / "run"),
+            "--gate",
+            "cpu_s < +3%",
+        ]
+    )
+
+    document = json.loads(capsys.readouterr().out)
+    (change,) = document["changed_source"]
+    assert (0, 0, []) == (code, document["replicates"], change["files"])
+    assert "HEAD has the same files as HEAD~1: no time was measured." in document["conclusion"]
