@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Select, false, func, select
+from sqlalchemy import ColumnElement, Connection, Select, false, func, literal, select
 
 from placebench.lab.inventory.tables import (
     allocations,
@@ -23,6 +23,7 @@ from placebench.lab.reference.domain.candidates_query import RequestGroup, parse
 from placebench.lab.reference.domain.problems import BadRequest
 from placebench.lab.reference.domain.validation import MAX_INTEGER
 from placebench.lab.reference.store.name_tables import RESOURCE_CLASSES, TRAITS
+from placebench.lab.reference.store.queries import is_one_or_has_no_remainder
 
 NAMES: Final = ("in_tree", "member_of", "name", "required", "resources", "uuid")
 
@@ -102,7 +103,7 @@ def _has_capacity(class_id: int, amount: int) -> ColumnElement[bool]:
 
     id IN (SELECT resource_provider_id FROM inventories WHERE resource_class_id = :class_id AND
     :amount + coalesce((SELECT sum(used) FROM allocations ...), 0) <= (total - reserved) * allocation_ratio
-    AND :amount BETWEEN min_unit AND max_unit AND :amount % step_size = 0)
+    AND :amount BETWEEN min_unit AND max_unit AND (step_size = 1 OR :amount % step_size = 0))
     """
     if amount > MAX_INTEGER:
         return false()
@@ -114,7 +115,7 @@ def _has_capacity(class_id: int, amount: int) -> ColumnElement[bool]:
         used + amount <= (stock.total - stock.reserved) * stock.allocation_ratio,
         stock.min_unit <= amount,
         stock.max_unit >= amount,
-        amount % stock.step_size == 0,
+        is_one_or_has_no_remainder(stock.step_size, literal(amount)),
     )
     return _OWN.id.in_(having)
 

@@ -76,7 +76,7 @@ def _has_no_remainder(step_size: ColumnElement[int], amount: ColumnElement[int])
     return amount % step_size == 0
 
 
-def _is_one_or_has_no_remainder(step_size: ColumnElement[int], amount: ColumnElement[int]) -> ColumnElement[bool]:
+def is_one_or_has_no_remainder(step_size: ColumnElement[int], amount: ColumnElement[int]) -> ColumnElement[bool]:
     """Return `(step_size = 1 OR :amount % step_size = 0)`: PostgreSQL knows how many rows have the step size 1."""
     return (step_size == 1) | (amount % step_size == 0)
 
@@ -85,7 +85,7 @@ ESTIMATE = Optimization(
     name="estimate",
     field="divides",
     baseline=Implementation("remainder", _has_no_remainder),
-    alternative=Implementation("one_or_remainder", _is_one_or_has_no_remainder),
+    alternative=Implementation("one_or_remainder", is_one_or_has_no_remainder),
     why="PostgreSQL expects 5 of 1000 hosts to have an amount that is a multiple of their step size, and fetches "
     "each of the 1000 by index; if it expects all of them, it reads the table of providers once.",
     source="EXPLAIN ANALYZE of the query for providers with capacity: 1.3 to 2.1 ms, and 0.9 to 1.3 ms with the "
