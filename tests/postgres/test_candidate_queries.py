@@ -1,4 +1,4 @@
-"""SELECTs for candidates and providers on PostgreSQL: what they return, and how many rows PostgreSQL expects of them."""
+"""SELECTs for candidates and providers on PostgreSQL: what they return, and how many rows PostgreSQL expects."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -50,11 +50,11 @@ def test_providers_with_capacity_are_read_from_one_tree_or_all(hosts: Connection
     only = read_providers_with_capacity(reader, class_id, 1, with_amounts=True, root_id=root_id)
     none = read_providers_with_capacity(reader, class_id, 1_000_000, with_amounts=False, root_id=None)
 
-    assert len(every) == HOSTS
-    assert tuple(every[root_id]) == (root_id, root_id)
-    assert list(only) == [root_id]
-    assert len(only[root_id][AMOUNTS]) == 5
-    assert none == {}
+    assert len(every.roots) == HOSTS
+    assert every.roots[root_id] == root_id
+    assert only.roots == {root_id: root_id}
+    assert [len(row[AMOUNTS]) for row in only.rows] == [5]
+    assert none.roots == {}
 
 
 def test_postgresql_expects_steps_of_one_to_divide_all_amounts(hosts: Connection) -> None:
@@ -78,7 +78,7 @@ def test_postgresql_expects_more_than_one_host_with_capacity_in_a_list_of_provid
 
 
 def test_a_list_of_providers_has_those_with_a_step_that_divides_the_amount(hosts: Connection) -> None:
-    """Of the steps 1 to 4, each of which a quarter of the hosts have, three divide 6, three divide 4, and one divides 1."""
+    """Of the steps 1 to 4, each of a quarter of the hosts, three divide 6, three divide 4, and one divides 1."""
 
     def listed(amount: int) -> int:
         filters = conditions(hosts, parse_filters({"resources": [f"VCPU:{amount}"]}))

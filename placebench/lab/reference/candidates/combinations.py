@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, product
+from math import prod
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from placebench.lab.reference.candidates.completion import Completion, CompletionRules
@@ -127,7 +128,7 @@ class Combinations(ABC, Generic[_Solution]):
         """Return the provider and its ancestors, from the bottom up."""
 
     def combine(self, options: Sequence[Sequence[_Solution]]) -> Iterator[tuple[_Solution, ...]]:
-        """Yield the allowed combinations of one anchor.
+        """Return the allowed combinations of one anchor.
 
         They are extended group by group, and dropped at the first group with which they are not allowed.
 
@@ -137,11 +138,14 @@ class Combinations(ABC, Generic[_Solution]):
         Raises:
             BadRequest: The search takes more steps than its limit, or finds more combinations.
         """
-        found: Iterator[tuple[_Solution, ...]] = iter(())
         if self._is_unrestricted():
-            found = product(*options)
-        elif all(options) and self._could_suffice(options):
-            found = self._grow(options)
+            found: Iterator[tuple[_Solution, ...]] = product(*options)
+            return found if prod(map(len, options)) <= FEW else self._counted(found)
+        if all(options) and self._could_suffice(options):
+            return self._counted(self._grow(options))
+        return iter(())
+
+    def _counted(self, found: Iterator[tuple[_Solution, ...]]) -> Iterator[tuple[_Solution, ...]]:
         yield from islice(found, FEW)
         for combination in found:
             self._step_limit.count_found()

@@ -1,22 +1,15 @@
 """The algorithm `objects` of `naive` and `tuned`, with one object per provider: `find_candidates_by_objects`."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
 
-from placebench.lab.reference.candidates.combinations import InventoryKey
 from placebench.lab.reference.candidates.implementations import Implementations
-from placebench.lab.reference.candidates.objects.model import ProviderNode
-from placebench.lab.reference.candidates.objects.search import (
-    BrokenTreeError,
-    Document,
-    Forest,
-    NothingFitsError,
-    Search,
-)
+from placebench.lab.reference.candidates.objects.combinations import CandidateCombinations
+from placebench.lab.reference.candidates.objects.search import BrokenTreeError, Forest, NothingFitsError, Search
 from placebench.lab.reference.candidates.results import Body, hold
 from placebench.lab.reference.domain.candidates_query import CandidateRequest
 from placebench.lab.reference.domain.settings import ServiceSettings
@@ -57,10 +50,11 @@ def _respond(
 ) -> Body:
     try:
         search = _open_search(connection, request, implementations, settings)
-        candidates = _find_candidates(search, implementations)
+        combinations = _combine_groups(search, implementations)
+        candidates = implementations.search(combinations)
     except NothingFitsError:
         return implementations.serialise({"allocation_requests": [], "provider_summaries": {}})
-    return _body(search, candidates, implementations.serialise)
+    return _body(search.forest, combinations, candidates, implementations.serialise)
 
 
 def _open_search(
@@ -113,7 +107,8 @@ def _find_allowed_roots(search: Search) -> Collection[int]:
     return collection(roots)
 
 
-def _find_candidates(search: Search, implementations: Implementations) -> list[Any]:
+def _combine_groups(search: Search, implementations: Implementations) -> CandidateCombinations:
+    """Solve each group, and return what combines the solutions."""
     class_ids = frozenset(search.contended.values())
     solved = []
     for group in search.request.groups:
@@ -125,80 +120,44 @@ def _find_candidates(search: Search, implementations: Implementations) -> list[A
     if search.request.same_subtrees:
         search.forest.ensure_providers({root_id for each in solved for root_id in each.root_ids()})
     solutions = [each.solutions for each in solved]
-    combinations = implementations.solutions.combinations(search, solutions, implementations.completion)
-    return implementations.search(combinations)
+    made: CandidateCombinations = implementations.solutions.combinations(search, solutions, implementations.completion)
+    return made
 
 
-def _body(search: Search, candidates: Sequence[Any], serialise: _Serialise) -> Body:
+def _body(
+    forest: Forest, combinations: CandidateCombinations, candidates: Sequence[Any], serialise: _Serialise
+) -> Body:
     """Return the JSON body of the candidates, with the summaries of the trees that they use; up to 4 round trips.
 
     A body over 50 MB is returned as an iterator of parts. BrokenTreeError is raised before the first part.
     """
     if len(candidates) <= _FEW_CANDIDATES:
-        _ensure_trees(search, candidates)
+        forest.ensure_providers(combinations.named_roots(candidates))
         document = {
-            "allocation_requests": _allocation_requests(search, candidates),
-            "provider_summaries": search.forest.documents(_giving(search, candidates)),
+            "allocation_requests": combinations.allocation_requests(candidates),
+            "provider_summaries": forest.documents(combinations.giving_roots(candidates)),
         }
         return serialise(document)
     for _, some in _slices(candidates):
-        _ensure_trees(search, some)
-    return hold(_parts(search, candidates, serialise))
+        forest.ensure_providers(combinations.named_roots(some))
+    return hold(_parts(forest, combinations, candidates, serialise))
 
 
-def _parts(search: Search, candidates: Sequence[Any], serialise: _Serialise) -> Iterator[bytes]:
+def _parts(
+    forest: Forest, combinations: CandidateCombinations, candidates: Sequence[Any], serialise: _Serialise
+) -> Iterator[bytes]:
     """Yield the document in parts, up to 4 round trips each; summaries and inventories are dropped after use."""
-    forest = search.forest
     yield b'{"allocation_requests": ['
     for comma, some in _slices(candidates):
-        yield comma + serialise(_allocation_requests(search, some))[1:-1]
+        yield comma + serialise(combinations.allocation_requests(some))[1:-1]
     yield b'], "provider_summaries": {'
-    for comma, root_ids in _slices(list(_giving(search, candidates))):
+    for comma, root_ids in _slices(list(combinations.giving_roots(candidates))):
         yield comma + serialise(forest.documents(root_ids))[1:-1]
         forest.forget(root_ids)
     yield b"}}"
-
-
-def _ensure_trees(search: Search, candidates: Iterable[Any]) -> None:
-    """Read the providers of the trees that the candidates use, unless they are known already."""
-    root_of, named = search.root_of, set[int]()
-    for each in candidates:
-        named.add(each.anchor_id)
-        for providers in each.mappings.values():
-            named.update(map(root_of.__getitem__, providers))
-    search.forest.ensure_providers(named)
 
 
 def _slices(items: Sequence[_T]) -> Iterator[tuple[bytes, Sequence[_T]]]:
     """Yield slices of `_PART_SIZE` items, each with the comma that separates it from the one before."""
     for start in range(0, len(items), _PART_SIZE):
         yield b"," if start else b"", items[start : start + _PART_SIZE]
-
-
-def _giving(search: Search, candidates: Iterable[Any]) -> Collection[int]:
-    """Return the roots of the trees from which the candidates take resources."""
-    root_of, amounts = search.root_of, search.solution_form.amounts
-    return {root_of[provider_id] for each in candidates for (provider_id, _), _ in amounts(each)}
-
-
-def _allocation_requests(search: Search, candidates: Sequence[Any]) -> list[Document]:
-    providers, class_names, amounts = search.forest.providers, search.catalog.class_names, search.solution_form.amounts
-    return [
-        {
-            "allocations": _allocations(amounts(each), providers, class_names),
-            "mappings": {suffix: [providers[key].uuid for key in keys] for suffix, keys in each.mappings.items()},
-        }
-        for each in candidates
-    ]
-
-
-def _allocations(
-    amounts: Iterable[tuple[InventoryKey, int]], providers: Mapping[int, ProviderNode], class_names: Mapping[int, str]
-) -> dict[str, Document]:
-    allocations: dict[str, Document] = {}
-    for (provider_id, class_id), amount in amounts:
-        uuid = providers[provider_id].uuid
-        if uuid not in allocations:
-            allocations[uuid] = {"resources": {}}
-        allocations[uuid]["resources"][class_names[class_id]] = amount
-    return allocations

@@ -19,9 +19,7 @@ from placebench.lab.reference.candidates.implementations import ResponseSource
 from placebench.lab.reference.candidates.objects.combinations import (
     CandidateCombinations,
     TupleCombinations,
-    object_amounts,
     object_providers,
-    tuple_amounts,
     tuple_providers,
 )
 from placebench.lab.reference.candidates.objects.groups import (
@@ -107,12 +105,8 @@ DISTINCT = Optimization(
 SOLUTIONS = Optimization(
     name="tuples",
     field="solutions",
-    baseline=Implementation(
-        "objects", SolutionForm(solutions_as_objects, object_providers, object_amounts, CandidateCombinations)
-    ),
-    alternative=Implementation(
-        "tuples", SolutionForm(solutions_as_tuples, tuple_providers, tuple_amounts, TupleCombinations)
-    ),
+    baseline=Implementation("objects", SolutionForm(solutions_as_objects, object_providers, CandidateCombinations)),
+    alternative=Implementation("tuples", SolutionForm(solutions_as_tuples, tuple_providers, TupleCombinations)),
     why="A group has a solution at each of a thousand hosts, and a limit, a trait or another group leaves few of them: "
     "what a solution takes follows from its group, so that neither solutions nor candidates need objects.",
     source="Our profile of `tuned` without it, on ordinary requests to nested trees: 26 % of a request found solutions "
@@ -133,10 +127,10 @@ def _read_usages_per_group(forest: Forest, solved: Solved, _contended: Collectio
 def _track_usages(forest: Forest, solved: Solved, contended: Collection[int]) -> _Inventories:
     """Use the inventories of contended classes that the search for capacity has already read; no round trip."""
     return {
-        (provider_id, demand.class_id): forest.inventory(demand.class_id, *row[AMOUNTS])
+        (row[0], demand.class_id): forest.inventory(demand.class_id, *row[AMOUNTS])
         for demand in solved.demands
         if demand.class_id in contended
-        for provider_id, row in demand.providers.items()
+        for row in demand.providers.rows
     }
 
 

@@ -6,7 +6,7 @@ A `Reader` is a connection with the variant's implementations of binding lists, 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
     BigInteger,
@@ -16,7 +16,6 @@ from sqlalchemy import (
     FromClause,
     Integer,
     Select,
-    Table,
     bindparam,
     cast,
     func,
@@ -61,9 +60,8 @@ def read_trait_holders(reader: Reader, trait_ids: Collection[int]) -> Mapping[in
 
     SELECT trait_id, resource_provider_id FROM resource_provider_traits WHERE trait_id IN (:values)
     """
-    holds = tables.resource_provider_traits.c
-    statement = select(holds.trait_id, holds.resource_provider_id)
-    return _group_by_key(reader.read_for(statement, holds.trait_id, trait_ids), trait_ids)
+    rows = reader.read_for(_TRAIT_HOLDERS, tables.resource_provider_traits.c.trait_id, trait_ids)
+    return _group_by_key(rows, trait_ids)
 
 
 def read_aggregate_members(reader: Reader, uuids: Collection[str]) -> Mapping[str, list[int]]:
@@ -72,11 +70,8 @@ def read_aggregate_members(reader: Reader, uuids: Collection[str]) -> Mapping[st
     SELECT a.uuid, m.resource_provider_id FROM resource_provider_aggregates m
     JOIN placement_aggregates a ON a.id = m.aggregate_id WHERE a.uuid IN (:values)
     """
-    aggregate, membership = tables.placement_aggregates.c, tables.resource_provider_aggregates.c
-    statement = select(aggregate.uuid, membership.resource_provider_id).join(
-        tables.resource_provider_aggregates, aggregate.id == membership.aggregate_id
-    )
-    return _group_by_key(reader.read_for(statement, aggregate.uuid, uuids), uuids)
+    rows = reader.read_for(_AGGREGATE_MEMBERS, tables.placement_aggregates.c.uuid, uuids)
+    return _group_by_key(rows, uuids)
 
 
 def read_sharing_anchors(reader: Reader, sharing_ids: Collection[int]) -> Mapping[int, list[int]]:
@@ -100,6 +95,17 @@ def read_sharing_anchors(reader: Reader, sharing_ids: Collection[int]) -> Mappin
     return _group_by_key(reader.read_for(statement, shares.c.resource_provider_id, sharing_ids), sharing_ids)
 
 
+_TRAIT_HOLDERS = select(
+    tables.resource_provider_traits.c.trait_id, tables.resource_provider_traits.c.resource_provider_id
+)
+_AGGREGATE_MEMBERS = select(
+    tables.placement_aggregates.c.uuid, tables.resource_provider_aggregates.c.resource_provider_id
+).join(
+    tables.resource_provider_aggregates,
+    tables.placement_aggregates.c.id == tables.resource_provider_aggregates.c.aggregate_id,
+)
+
+
 def _group_by_key(pairs: Iterable[tuple[_Key, int]], keys: Iterable[_Key]) -> Mapping[_Key, list[int]]:
     found: dict[_Key, list[int]] = {key: [] for key in keys}
     for key, member in pairs:
@@ -111,18 +117,25 @@ def _group_by_key(pairs: Iterable[tuple[_Key, int]], keys: Iterable[_Key]) -> Ma
 # would raise OverflowError for a larger one.
 _MAX_UNIT = 2**31 - 1
 
-ProvidersWithCapacity = dict[int, Any]
-
 # The slice of a row of `ProvidersWithCapacity` with total, reserved, allocation_ratio, max_unit and used.
 AMOUNTS = slice(2, None)
+
+
+class ProvidersWithCapacity(NamedTuple):
+    """The providers that have capacity for an amount of a class."""
+
+    roots: dict[int, int]
+    """The root id of each provider, by provider id."""
+    rows: Sequence[Any]
+    """(provider id, root id, amounts); () if no amounts were read."""
 
 
 def read_providers_with_capacity(
     reader: Reader, class_id: int, amount: int, *, with_amounts: bool, root_id: int | None
 ) -> ProvidersWithCapacity:
-    """Return the rows of the providers that have capacity for *amount* of the class, by provider id; 1 round trip.
+    """Return the providers that have capacity for *amount* of the class; 1 round trip.
 
-    with_amounts: whether rows have more than the ids of the provider and its root. root_id: the root of the only tree
+    with_amounts: whether to read more than the ids of the provider and its root. root_id: the root of the only tree
     that matters; None: all trees do.
 
     SELECT i.resource_provider_id, p.root_provider_id, i.total, i.reserved, i.allocation_ratio, i.max_unit,
@@ -138,12 +151,15 @@ def read_providers_with_capacity(
       AND p.root_provider_id IS NOT NULL  -- or p.root_provider_id = :root_id
     """
     if amount > _MAX_UNIT:
-        return {}
+        return ProvidersWithCapacity({}, ())
     statement = _providers_with_capacity(
         reader.providers, reader.totals, reader.divides, with_amounts, root_id is not None
     )
     rows = reader.read(statement, {"class_id": class_id, "amount": amount, "root_id": root_id})
-    return {row[0]: row for row in rows}
+    if not with_amounts:
+        return ProvidersWithCapacity(dict(rows), ())
+    rows = list(rows)
+    return ProvidersWithCapacity({row[0]: row[1] for row in rows}, rows)
 
 
 @cache
@@ -185,18 +201,16 @@ class Catalog:
 
 def read_catalog(reader: Reader) -> Catalog:
     """Read the names and ids of all traits and resource classes; 2 round trips."""
-    trait_names = _names(reader, tables.traits)
-    class_names = _names(reader, tables.resource_classes)
-    return Catalog(trait_names, _inverted(trait_names), class_names, _inverted(class_names))
+    trait_names, class_names = (dict(reader.read(statement)) for statement in _NAMES)
+    return Catalog(
+        trait_names,
+        dict(zip(trait_names.values(), trait_names, strict=True)),
+        class_names,
+        dict(zip(class_names.values(), class_names, strict=True)),
+    )
 
 
-def _names(reader: Reader, table: Table) -> dict[int, str]:
-    """Return all names by id: SELECT id, name FROM traits."""
-    return dict(reader.read(select(table.c.id, table.c.name)))
-
-
-def _inverted(names: dict[int, str]) -> dict[str, int]:
-    return {name: key for key, name in names.items()}
+_NAMES = [select(table.c.id, table.c.name) for table in (tables.traits, tables.resource_classes)]
 
 
 def read_root(reader: Reader, uuid: str) -> int | None:
@@ -204,9 +218,13 @@ def read_root(reader: Reader, uuid: str) -> int | None:
 
     SELECT root_provider_id FROM resource_providers WHERE uuid = :uuid
     """
-    own = reader.providers.c
-    rows = list(reader.read(select(own.root_provider_id).where(own.uuid == uuid)))
+    rows = list(reader.read(_select_root(reader.providers), {"uuid": uuid}))
     return rows[0][0] if rows else None
+
+
+@cache
+def _select_root(providers: FromClause) -> Select[Any]:
+    return select(providers.c.root_provider_id).where(providers.c.uuid == bindparam("uuid"))
 
 
 def read_roots(reader: Reader, provider_ids: Collection[int]) -> dict[int, int]:
@@ -235,9 +253,8 @@ def read_tree_providers(reader: Reader, root_ids: Collection[int]) -> Iterable[A
     SELECT id, uuid, parent_provider_id, root_provider_id FROM resource_providers
     WHERE root_provider_id IN (:values)
     """
-    own = reader.providers.c
-    statement = select(own.id, own.uuid, own.parent_provider_id, own.root_provider_id)
-    return reader.read_for(statement, own.root_provider_id, root_ids)
+    statement = _select_providers(reader.providers)
+    return reader.read_for(statement, reader.providers.c.root_provider_id, root_ids)
 
 
 def read_tree_traits(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
@@ -246,11 +263,8 @@ def read_tree_traits(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]
     SELECT h.resource_provider_id, h.trait_id FROM resource_provider_traits h
     JOIN resource_providers p ON p.id = h.resource_provider_id WHERE p.root_provider_id IN (:values)
     """
-    holds, own = tables.resource_provider_traits.c, reader.providers.c
-    statement = select(holds.resource_provider_id, holds.trait_id).join(
-        reader.providers, own.id == holds.resource_provider_id
-    )
-    return reader.read_for(statement, own.root_provider_id, root_ids)
+    statement = _select_traits(reader.providers)
+    return reader.read_for(statement, reader.providers.c.root_provider_id, root_ids)
 
 
 def read_tree_inventories(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
@@ -268,6 +282,15 @@ def read_tree_inventories(reader: Reader, root_ids: Collection[int]) -> Iterable
     WHERE p.root_provider_id IN (:values)
     """
     statement = _select_inventories(reader.providers, reader.totals)
+    return reader.read_for(statement, reader.providers.c.root_provider_id, root_ids)
+
+
+def read_tree_capacities(reader: Reader, root_ids: Collection[int]) -> Iterable[Any]:
+    """Return the inventories of the trees' providers as a document shows them; 1 round trip.
+
+    A row is (provider id, class id, total, reserved, allocation_ratio, used), read as by `read_tree_inventories`.
+    """
+    statement = _select_capacities(reader.providers, reader.totals)
     return reader.read_for(statement, reader.providers.c.root_provider_id, root_ids)
 
 
@@ -289,6 +312,31 @@ def read_trees_joined(reader: Reader, root_ids: Collection[int]) -> Iterable[Any
     """
     statement = _select_joined(reader.providers, reader.totals)
     return reader.read_for(statement, reader.providers.c.root_provider_id, root_ids)
+
+
+@cache
+def _select_providers(providers: FromClause) -> Select[Any]:
+    own = providers.c
+    return select(own.id, own.uuid, own.parent_provider_id, own.root_provider_id)
+
+
+@cache
+def _select_traits(providers: FromClause) -> Select[Any]:
+    holds = tables.resource_provider_traits.c
+    return select(holds.resource_provider_id, holds.trait_id).join(
+        providers, providers.c.id == holds.resource_provider_id
+    )
+
+
+@cache
+def _select_capacities(providers: FromClause, totals: UsageTotals) -> Select[Any]:
+    own, usage = tables.inventories.c, totals(None)
+    class_id, total, reserved, allocation_ratio, _, used = _amounts(usage)
+    return (
+        select(own.resource_provider_id, class_id, total, reserved, allocation_ratio, used)
+        .join(providers, providers.c.id == own.resource_provider_id)
+        .outerjoin(usage, _same_inventory(usage))
+    )
 
 
 @cache

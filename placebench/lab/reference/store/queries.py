@@ -2,6 +2,7 @@
 
 from collections import namedtuple
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final
 
@@ -13,9 +14,12 @@ from sqlalchemy import (
     Connection,
     CursorResult,
     FromClause,
+    Integer,
     Select,
+    String,
     any_,
     bindparam,
+    cast,
     func,
     select,
 )
@@ -40,8 +44,12 @@ def _one_expanding_parameter(
     connection: Connection, statement: Select[Any], column: ColumnElement[Any], values: Sequence[Any]
 ) -> CursorResult[Any]:
     """Execute `WHERE column IN (__[POSTCOMPILE_values])`, compiled once and expanded each time; 1 round trip."""
-    listed = column.in_(bindparam("values", expanding=True))
-    return connection.execute(statement.where(listed), {"values": values})
+    return connection.execute(_with_list(statement, column), {"values": values})
+
+
+@lru_cache
+def _with_list(statement: Select[Any], column: ColumnElement[Any]) -> Select[Any]:
+    return statement.where(column.in_(bindparam("values", expanding=True)))
 
 
 def _one_array_parameter(
@@ -49,13 +57,21 @@ def _one_array_parameter(
 ) -> CursorResult[Any]:
     """Execute `WHERE column = ANY (:values)`, which is compiled once; 1 round trip. Without arrays, expand a parameter.
 
-    psycopg 3 sends the list as one value, so PostgreSQL gets the same text each time; psycopg2 writes the list into the
-    text as ARRAY[...]. MariaDB and SQLite have no arrays.
+    Numbers are sent as one text, '{1,2,3}', which PostgreSQL reads faster than the expression ARRAY[1,2,3] that
+    psycopg2 writes for a list. MariaDB and SQLite have no arrays.
     """
     if connection.dialect.name != "postgresql":
         return _one_expanding_parameter(connection, statement, column, values)
-    array = bindparam("values", type_=ARRAY(column.type))
-    return connection.execute(statement.where(column == any_(array)), {"values": values})
+    sent = f"{{{','.join(map(str, values))}}}" if isinstance(column.type, Integer) else values
+    return connection.execute(_with_array(statement, column), {"values": sent})
+
+
+@lru_cache
+def _with_array(statement: Select[Any], column: ColumnElement[Any]) -> Select[Any]:
+    kind = ARRAY(column.type)
+    if isinstance(column.type, Integer):
+        return statement.where(column == any_(cast(bindparam("values", type_=String), kind)))
+    return statement.where(column == any_(bindparam("values", type_=kind)))
 
 
 BINDING = Optimization(

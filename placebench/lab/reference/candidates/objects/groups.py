@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import accumulate, chain, islice, product
+from itertools import accumulate, chain, filterfalse, islice, product
 from operator import or_
 from typing import Any, TypeVar
 
@@ -36,19 +36,19 @@ class _GroupFilters:
     excluded: Collection[int]  # the providers in a forbidden aggregate
     tree_root_id: int | None  # the root of the tree that in_tree names; None: no in_tree
 
-    @property
-    def admit_all_at_anchors(self) -> bool:
-        """Whether `admit_at` is True for each provider at each anchor."""
-        return self.members is None and not (self.forbidden or self.excluded)
+    def admitted(self, provider_ids: Iterable[int]) -> Iterable[int]:
+        """Return the providers that by themselves meet all filters except in_tree."""
+        for wanted in (*self.required, *(() if self.members is None else (self.members,))):
+            provider_ids = filter(wanted.__contains__, provider_ids)
+        for unwanted in filter(None, (self.forbidden, self.excluded)):
+            provider_ids = filterfalse(unwanted.__contains__, provider_ids)
+        return provider_ids
 
-    def admit(self, provider_id: int) -> bool:
-        """Return whether the provider by itself meets all filters except in_tree."""
-        return (
-            provider_id not in self.forbidden
-            and provider_id not in self.excluded
-            and (self.members is None or provider_id in self.members)
-            and self.hold_required((provider_id,))
-        )
+    def admitted_in_own_trees(self, roots: Mapping[int, int]) -> Collection[tuple[int, int]]:
+        """Return (provider id, root id) of those that `admit_at` admits at their own roots."""
+        if self.members is None and not (self.forbidden or self.excluded):
+            return roots.items()
+        return [pair for pair in roots.items() if self.admit_at(pair[1], pair[0])]
 
     def admit_at(self, anchor_id: int, provider_id: int) -> bool:
         """Return whether forbidden traits and the filters by aggregate allow the provider at the anchor.
@@ -62,9 +62,9 @@ class _GroupFilters:
             and (self.members is None or provider_id in self.members or anchor_id in self.members)
         )
 
-    def hold_required(self, provider_ids: Iterable[int]) -> bool:
+    def hold_required(self, provider_ids: Collection[int]) -> bool:
         """Return whether the providers together have a trait of each required set."""
-        return all(any(provider_id in holders for provider_id in provider_ids) for holders in self.required)
+        return all(any(map(holders.__contains__, provider_ids)) for holders in self.required)
 
 
 def _read_filters(search: Search, group: RequestGroup) -> _GroupFilters:
@@ -156,9 +156,9 @@ def solve_each(search: Search, group: RequestGroup) -> Solved:
             with_amounts=name in search.contended,
             root_id=filters.tree_root_id,
         )
-        if not providers:
+        if not providers.roots:
             raise NothingFitsError
-        search.root_of.update((provider_id, row[1]) for provider_id, row in providers.items())
+        search.root_of.update(providers.roots)
         demands.append(ClassDemand(class_ids[name], amount, providers))
     if group.spreads:
         # If no other group requests one of the classes, each placement can be combined with the other groups'
@@ -194,17 +194,16 @@ def _solve_alone(search: Search, filters: _GroupFilters, demands: Sequence[Class
     """
     able: Iterable[int]
     if demands:
-        first, *others = (demand.providers for demand in demands)
-        having = [search.collection(providers) for providers in others]
-        able = (provider_id for provider_id in first if all(provider_id in providers for providers in having))
+        able, *others = (demand.providers.roots for demand in demands)
+        for providers in others:
+            able = filter(search.collection(providers).__contains__, able)
     else:
         wanted = [*filters.required, *([] if filters.members is None else [filters.members])]
         able = found = read_roots(search.reader, wanted[0]) if wanted else {}
         search.root_of.update(found)
-    for provider_id in able:
-        if filters.admit(provider_id):
-            for anchor_id in search.anchors(provider_id):
-                yield anchor_id, (provider_id,)
+    for provider_id in filters.admitted(able):
+        for anchor_id in search.anchors(provider_id):
+            yield anchor_id, (provider_id,)
 
 
 def _solve_spread(
@@ -214,19 +213,22 @@ def _solve_spread(
 
     most: the maximum number of placements per anchor; None: all.
     """
-    by_class = [_by_anchor(search, filters, demand.providers) for demand in demands]
-    anchors: Iterable[int] = by_class[0]
-    for others in by_class[1:]:
-        serving = search.collection(others)
-        anchors = [anchor_id for anchor_id in anchors if anchor_id in serving]
+    if search.serves_own_trees:
+        own = [filters.admitted_in_own_trees(demand.providers.roots) for demand in demands]
+        only = [{root_id: provider_id for provider_id, root_id in pairs} for pairs in own]
+        if all(len(each) == len(pairs) for each, pairs in zip(only, own, strict=True)):
+            # One provider per class and tree, as in flat hosts.
+            anchors = _serving_all(search, only)
+            for placement in zip(
+                anchors, zip(*[map(each.__getitem__, anchors) for each in only], strict=True), strict=True
+            ):
+                if not filters.required or filters.hold_required(placement[1]):
+                    yield placement
+            return
+    by_class = [_by_anchor(search, filters, demand.providers.roots) for demand in demands]
     limit = StepLimit()
-    for anchor_id in anchors:
+    for anchor_id in _serving_all(search, by_class):
         choices = [each[anchor_id] for each in by_class]
-        if sum(map(len, choices)) == len(choices):  # one provider per class, as in each tree of flat hosts
-            only = tuple(chain.from_iterable(choices))
-            if not filters.required or filters.hold_required(only):
-                yield anchor_id, only
-            continue
         for number, providers in enumerate(islice(choices_with_traits(choices, filters.required), most)):
             if number >= FEW:
                 limit.count_found()
@@ -279,16 +281,23 @@ def choices_with_traits(
                 placed.pop()
 
 
-def _by_anchor(search: Search, filters: _GroupFilters, providers: ProvidersWithCapacity) -> dict[int, list[int]]:
+def _serving_all(search: Search, by_class: Sequence[Mapping[int, Any]]) -> list[int]:
+    """Return the anchors that have a provider of each class."""
+    first, *others = by_class
+    anchors = list(first)
+    for serving in others:
+        anchors = list(filter(search.collection(serving).__contains__, anchors))
+    return anchors
+
+
+def _by_anchor(search: Search, filters: _GroupFilters, roots: Mapping[int, int]) -> dict[int, list[int]]:
     """Return the providers that the filters allow at each anchor, by anchor."""
     choices: dict[int, list[int]] = defaultdict(list)
     if search.serves_own_trees:
-        admits_all = filters.admit_all_at_anchors
-        for provider_id, row in providers.items():
-            if admits_all or filters.admit_at(row[1], provider_id):
-                choices[row[1]].append(provider_id)
+        for provider_id, root_id in filters.admitted_in_own_trees(roots):
+            choices[root_id].append(provider_id)
         return choices
-    for provider_id in providers:
+    for provider_id in roots:
         for anchor_id in _anchors(search, filters, provider_id):
             if filters.admit_at(anchor_id, provider_id):
                 choices[anchor_id].append(provider_id)

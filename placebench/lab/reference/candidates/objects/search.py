@@ -20,6 +20,7 @@ from placebench.lab.reference.domain.settings import ServiceSettings
 from placebench.lab.reference.store.candidate_queries import (
     Catalog,
     Reader,
+    read_tree_capacities,
     read_tree_inventories,
     read_tree_providers,
     read_tree_traits,
@@ -161,8 +162,8 @@ class Forest:
         """Return (uuid, document) of each provider in the trees, by root id, made from rows; up to 3 round trips."""
         self.ensure_providers(root_ids)
         names, resources = self._catalog.class_names, defaultdict[int, Document](dict)
-        rows = read_tree_inventories(self._reader, root_ids)
-        for provider_id, _, class_id, total, reserved, allocation_ratio, _, used in rows:
+        rows = read_tree_capacities(self._reader, root_ids)
+        for provider_id, class_id, total, reserved, allocation_ratio, used in rows:
             resources[provider_id][names[class_id]] = {
                 "capacity": capacity(total, reserved, allocation_ratio),
                 "used": used,
@@ -224,13 +225,11 @@ class SolutionForm:
     Attributes:
         solutions: Returns the solutions by anchor; its arguments are the search, the group, its demands and placements.
         providers: Returns the providers of a solution, each once.
-        amounts: Returns the amount that a candidate takes from each inventory.
         combinations: The class that combines such solutions to candidates.
     """
 
     solutions: Callable[..., dict[int, list[Any]]]
     providers: Callable[[Any], tuple[int, ...]]
-    amounts: Callable[[Any], Iterable[tuple[InventoryKey, int]]]
     combinations: Callable[..., Any]
 
 
