@@ -181,9 +181,11 @@ def _figures(link: "Link", given: LinkOptions, elapsed_s: float, cpu_s: float | 
     except LoadError:  # it goes on
         traffic = None
     latency_s = given.latency * given.proxies
-    # A connection takes a round trip of its own. Those of several connections at once overlap.
-    trips = None if traffic is None else traffic.round_trips + traffic.connections
-    waiting_s = None if trips is None else min(trips * latency_s, elapsed_s)
+    waiting_s = None
+    if traffic is not None:
+        # A connection takes a round trip of its own. Those of several connections at once overlap.
+        trips = traffic.round_trips + traffic.connections
+        waiting_s = min(trips * latency_s + traffic.loss_s, elapsed_s)
     return {
         "latency_s": latency_s,
         "bandwidth_mbit_per_s": given.bandwidth,
@@ -209,6 +211,7 @@ def _rows(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
     }
     if figures["latency_s"]:
         shown["time / latency"] = units.average(figures["time_over_latency"])
+    if figures["waiting_share"]:
         shown["waiting for round trips"] = units.percent(figures["waiting_share"])
     return list(shown.items())
 

@@ -69,6 +69,17 @@ def test_a_command_behind_a_link(address: str, tmp_path: Path, capfd: pytest.Cap
     assert "round trips</th><td>3" in page.read_text()
 
 
+def test_the_share_of_waiting_has_the_time_of_lost_packets(address: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Of six chunks that pass, with the same half of all packets lost each time, seven packets are sent once more."""
+    command = [sys.executable, "-c", CLIENT, "{address}"]
+
+    main(["link", address, "--loss", "50", "--json", "-q", "--", *command])
+
+    found = json.loads(capfd.readouterr().out)
+    assert 3 == found["round_trips"]
+    assert found["waiting_share"] == pytest.approx(7 * 0.2 / found["elapsed_s"])
+
+
 def test_a_url_leads_through_the_link_and_its_password_is_not_shown(
     address: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -69,6 +69,8 @@ class DelayQueue:
     def __init__(self, *, opened_s: float = 0.0) -> None:
         """Make an empty queue; nothing enters before *opened_s*, as before a handshake is over."""
         self.held_bytes = 0
+        self.loss_s = 0.0
+        """Seconds by which lost packets have delayed the data, each second counted once; the end of the stream aside."""
         self._free_s = opened_s
         self._chunks: deque[tuple[float, bytes]] = deque()
 
@@ -80,9 +82,12 @@ class DelayQueue:
         self._free_s = max(now_s, self._free_s)
         if profile.bytes_per_s is not None:
             self._free_s += len(chunk) / profile.bytes_per_s
-        due_s = self._free_s + profile.latency_s / 2 + profile.delay_by_loss_s(len(chunk), chance)
+        intact_s = self._free_s + profile.latency_s / 2
         if self._chunks:
-            due_s = max(due_s, self._chunks[-1][0])  # the link may have become faster meanwhile
+            intact_s = max(intact_s, self._chunks[-1][0])  # the link may have become faster meanwhile
+        by_loss_s = profile.delay_by_loss_s(len(chunk), chance)
+        due_s = max(intact_s, self._free_s + profile.latency_s / 2 + by_loss_s)
+        self.loss_s += due_s - intact_s if chunk else 0.0
         self._chunks.append((due_s, chunk))
         self.held_bytes += len(chunk)
 

@@ -39,6 +39,8 @@ class Traffic:
     """Number of connections opened; the handshake of each takes one more round trip of the nearest proxy."""
     in_transit_s: float = field(default=0.0, compare=False)
     """Seconds in which data was in transit, summed over connections and proxies."""
+    loss_s: float = field(default=0.0, compare=False)
+    """Seconds by which lost packets have delayed the data, summed over connections, directions and proxies."""
     proxy_cpu_s: float = field(default=0.0, compare=False)
     """CPU seconds of the proxies themselves."""
 
@@ -210,5 +212,6 @@ def _traffic(counts: Sequence[Mapping[str, Any]]) -> Traffic:
         bytes_received=nearest["bytes_received"],
         connections=nearest["connections"],
         in_transit_s=sum(each["in_transit_s"] for each in counts),
+        loss_s=sum(each["loss_s"] for each in counts),
         proxy_cpu_s=sum(each["cpu_s"] for each in counts),
     )

@@ -98,7 +98,7 @@ class Relay:
         self.delayed: set[_Connection] = set()
         """Connections that have data in transit."""
         self.accepted = self.round_trips = self.bytes_sent = self.bytes_received = 0
-        self.in_transit_s = 0.0
+        self.in_transit_s = self.loss_s = 0.0
         self.trace = Trace(clock())
         self._connect = connect
         self._listener = _bound_socket(listen)
@@ -141,6 +141,7 @@ class Relay:
             "bytes_sent": self.bytes_sent,
             "bytes_received": self.bytes_received,
             "in_transit_s": self.in_transit_s + sum(each.in_transit_s for each in self.connections),
+            "loss_s": self.loss_s + sum(each.loss_s for each in self.connections),
             "held_bytes": sum(each.held_bytes for each in self.connections),
             "cpu_s": time.process_time(),
         }
@@ -214,6 +215,11 @@ class _Connection:
         return self._out.queue.held_bytes + self._back.queue.held_bytes
 
     @property
+    def loss_s(self) -> float:
+        """The seconds by which lost packets have delayed the data of both directions."""
+        return self._out.queue.loss_s + self._back.queue.loss_s
+
+    @property
     def in_transit_s(self) -> float:
         """The seconds so far in which the connection had data in transit."""
         return self._in_transit_s + (0.0 if self._since_s is None else self.relay.clock() - self._since_s)
@@ -262,6 +268,7 @@ class _Connection:
         self.relay.connections.remove(self)
         self.relay.delayed.discard(self)
         self.relay.in_transit_s += self.in_transit_s
+        self.relay.loss_s += self.loss_s
         for sock in (self._out.source, self._back.source):
             self.relay.readers.pop(sock.fileno(), None)
             self.relay.writers.pop(sock.fileno(), None)

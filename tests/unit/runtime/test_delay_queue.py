@@ -93,6 +93,7 @@ def test_a_lost_packet_arrives_a_timeout_later_and_holds_up_what_follows() -> No
 
     assert None is lane.take(0.649)
     assert [b"lost", b"next"] == [lane.take(0.651), lane.take(0.651)]
+    assert 0.6 == pytest.approx(lane.loss_s)
 
 
 def test_a_large_chunk_is_as_many_packets_as_it_needs() -> None:
