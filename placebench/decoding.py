@@ -40,7 +40,7 @@ _SHAPES = {
     repr(r"^[^:]+:[^:]+$"): "module:callable, such as shop.main:app",
     repr(r"^[A-Za-z0-9_.-]+$"): "letters, digits, _, . or -",
 }
-"""The texts that match a regular expression of a declared type, in words, by how msgspec writes it."""
+"""Descriptions of the texts that a declared type accepts, by the regular expression that msgspec names."""
 _QUOTED = re.compile(r"`([^`]*)`")
 _WORDS = {
     "array": "a list",

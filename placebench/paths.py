@@ -45,6 +45,17 @@ def make_folder(folder: Path, *, error: type[PlacebenchError] = PlacebenchError)
     return folder
 
 
+def make_ignored_folder(folder: Path, *, error: type[PlacebenchError] = PlacebenchError) -> Path:
+    """Make the folder as `make_folder` does; a new one gets a .gitignore that keeps its contents out of commits."""
+    is_new = not folder.exists()
+    make_folder(folder, error=error)
+    if is_new:
+        (folder / ".gitignore").write_text(
+            "# Measurements may hold copies of data and settings: do not commit them.\n*\n"
+        )
+    return folder
+
+
 def check_writable(file: Path) -> Path:
     """Return *file* if it can be written, to find out beforehand; raise PlacebenchError if it cannot."""
     try:

@@ -134,8 +134,8 @@ def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--slo",
         metavar="EXPR",
-        help="compare the highest arrival rates at which this holds, as 'p95 <= 500ms', instead of times: one search, "
-        "then five rates per variant and replicate, as placebench load --slo does; 6 replicates by default",
+        help="compare the highest arrival rates at which this holds, such as 'p95 <= 500ms', instead of times: one "
+        "search, then five rates per variant and replicate, as placebench load --slo does; 6 replicates by default",
     )
     options.add_gates(parser)
 

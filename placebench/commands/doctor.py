@@ -40,7 +40,7 @@ class _Diagnosis:
     """One requirement of placebench, and whether this machine meets it."""
 
     what: str
-    well: bool
+    ok: bool
     seen: str
     advice: str = ""
     optional: bool = False
@@ -66,23 +66,23 @@ def _run(given: DoctorOptions) -> int:
         if sys.platform == "linux":  # what serves and measures applications runs nowhere else
             here += [_packages, _free_threaded, _uwsgi, _mod_wsgi, _postgresql, _mariadb, _cache_server, _processes]
         diagnoses = [diagnose() for diagnose in here]
-    well = all(each.well for each in diagnoses)
+    ok = all(each.ok for each in diagnoses)
     emit(
         given.output,
         text=lambda: "\n".join(_line(each) for each in diagnoses),
-        document=lambda: {"well": well, "findings": [asdict(each) for each in diagnoses]},
+        document=lambda: {"ok": ok, "findings": [asdict(each) for each in diagnoses]},
     )
-    return 0 if well else PlacebenchError.exit_code
+    return 0 if ok else PlacebenchError.exit_code
 
 
 def _line(diagnosis: _Diagnosis) -> str:
-    mark = "optional" if diagnosis.optional else "ok" if diagnosis.well else "missing"
+    mark = "optional" if diagnosis.optional else "ok" if diagnosis.ok else "missing"
     return f"{mark:<10}{diagnosis.what:<12}{diagnosis.seen}" + (f": {diagnosis.advice}" if diagnosis.advice else "")
 
 
 def _python() -> _Diagnosis:
-    well = sys.version_info >= (3, 11)
-    return _Diagnosis("Python", well, platform.python_version(), "" if well else "install Python 3.11 or later")
+    ok = sys.version_info >= (3, 11)
+    return _Diagnosis("Python", ok, platform.python_version(), "" if ok else "install Python 3.11 or later")
 
 
 def _profiler() -> _Diagnosis:
@@ -92,14 +92,14 @@ def _profiler() -> _Diagnosis:
 
     defect = profile_function_defect()
     if defect is None:
-        return _Diagnosis("profiler", well=True, seen="samples Python's stacks by a profile function")
+        return _Diagnosis("profiler", ok=True, seen="samples Python's stacks by a profile function")
     if gil_is_off():
-        return _Diagnosis("profiler", well=True, seen="modes light, full and external; the others need PYTHON_GIL=1")
+        return _Diagnosis("profiler", ok=True, seen="modes light, full and external; the others need PYTHON_GIL=1")
     advice = (
         f"{defect}; statements stay exact. --mode external (pip install 'placebench[sampler]') samples from outside "
         "of the process"
     )
-    return _Diagnosis("profiler", well=True, seen="estimates Python's time by a sampling thread", advice=advice)
+    return _Diagnosis("profiler", ok=True, seen="estimates Python's time by a sampling thread", advice=advice)
 
 
 def _sampler() -> _Diagnosis:
@@ -107,15 +107,15 @@ def _sampler() -> _Diagnosis:
     from placebench.profiler.capture.external_sampler import find_py_spy
 
     try:
-        return _Diagnosis("sampler", well=True, seen=f"{find_py_spy()}, for --mode external")
+        return _Diagnosis("sampler", ok=True, seen=f"{find_py_spy()}, for --mode external")
     except ProfilerError as error:
-        return _Diagnosis("sampler", well=True, seen=str(error), optional=True)
+        return _Diagnosis("sampler", ok=True, seen=str(error), optional=True)
 
 
 def _system() -> _Diagnosis:
-    well = sys.platform == "linux"
+    ok = sys.platform == "linux"
     seen = f"{platform.system()} {platform.release()}, {os.cpu_count()} cores"
-    return _Diagnosis("system", well, seen, "" if well else "profile, report and history show; all else needs Linux")
+    return _Diagnosis("system", ok, seen, "" if ok else "profile, report and history show; all else needs Linux")
 
 
 def _packages() -> _Diagnosis:
@@ -127,7 +127,7 @@ def _packages() -> _Diagnosis:
     requirements = map(_BENCH.fullmatch, importlib.metadata.requires("placebench") or ())
     names = [found[1] for found in requirements if found and not (found[2] and sys.version_info >= (3, int(found[2])))]
     missing = [
-        name for name in names if not _installed(name) and not (name in programs and _found(name, programs[name]).well)
+        name for name in names if not _installed(name) and not (name in programs and _found(name, programs[name]).ok)
     ]
     seen = f"{len(names) - len(missing)} of {len(names)} of the extra bench, for compare, load and lab, are installed"
     return _Diagnosis("packages", not missing, seen, f"no {', '.join(missing)}; {_INSTALL}" if missing else "")
@@ -144,7 +144,7 @@ def _uwsgi() -> _Diagnosis:
     from placebench.runtime.uwsgi import stand_in, uwsgi_program
 
     if line := stand_in():
-        return _Diagnosis("uWSGI", well=True, seen=line, optional=True)
+        return _Diagnosis("uWSGI", ok=True, seen=line, optional=True)
     return _found("uWSGI", uwsgi_program)
 
 
@@ -155,15 +155,15 @@ def _mod_wsgi() -> _Diagnosis:
     try:
         found = find_mod_wsgi()
     except MissingExtraError as error:
-        return _Diagnosis("mod_wsgi", well=True, seen=str(error), optional=True)
-    return _Diagnosis("mod_wsgi", well=True, seen=f"{found.module} with {found.program}, for lab study matrix")
+        return _Diagnosis("mod_wsgi", ok=True, seen=str(error), optional=True)
+    return _Diagnosis("mod_wsgi", ok=True, seen=f"{found.module} with {found.program}, for lab study matrix")
 
 
 def _free_threaded() -> _Diagnosis:
     """Check for Pythons without a GIL, which only `lab study matrix` can measure."""
     from placebench.compare.what.pythons import find_free_threaded, free_threaded
 
-    return _Diagnosis("no GIL", well=True, seen=free_threaded(), optional=not find_free_threaded())
+    return _Diagnosis("no GIL", ok=True, seen=free_threaded(), optional=not find_free_threaded())
 
 
 def _postgresql() -> _Diagnosis:
@@ -179,10 +179,10 @@ def _mariadb() -> _Diagnosis:
     try:
         seen = find_mariadbd()["mariadbd"]
     except DatabaseError as error:
-        return _Diagnosis("MariaDB", well=True, seen=str(error), optional=True)
+        return _Diagnosis("MariaDB", ok=True, seen=str(error), optional=True)
     advice = "" if _installed("PyMySQL") else "its driver: pip install 'placebench[mariadb]'"
     seen = f"{seen}, for compare --database mariadb and lab study matrix"
-    return _Diagnosis("MariaDB", well=True, seen=seen, advice=advice, optional=bool(advice))
+    return _Diagnosis("MariaDB", ok=True, seen=seen, advice=advice, optional=bool(advice))
 
 
 def _cache_server() -> _Diagnosis:
@@ -192,27 +192,27 @@ def _cache_server() -> _Diagnosis:
     try:
         seen = find_cache_server()
     except ServerError as error:
-        return _Diagnosis("Redis", well=True, seen=str(error), optional=True)
+        return _Diagnosis("Redis", ok=True, seen=str(error), optional=True)
     advice = "" if _installed("redis") else "its client: pip install 'placebench[redis]'"
     seen = f"{seen}, for the variants with responses:redis"
-    return _Diagnosis("Redis", well=True, seen=seen, advice=advice, optional=bool(advice))
+    return _Diagnosis("Redis", ok=True, seen=seen, advice=advice, optional=bool(advice))
 
 
 def _found(what: str, find: Callable[[], object]) -> _Diagnosis:
     """Return a diagnosis with the result of *find*, or with the message of the error that it raises."""
     try:
-        return _Diagnosis(what, well=True, seen=str(find()))
+        return _Diagnosis(what, ok=True, seen=str(find()))
     except (PlacebenchError, ModuleNotFoundError) as error:
-        return _Diagnosis(what, well=False, seen="none", advice=str(error))
+        return _Diagnosis(what, ok=False, seen="none", advice=str(error))
 
 
 def _processes() -> _Diagnosis:
-    well = Path("/proc/self/task").is_dir() and Path("/proc/self/schedstat").is_file()
+    ok = Path("/proc/self/task").is_dir() and Path("/proc/self/schedstat").is_file()
     return _Diagnosis(
         "meters",
-        well,
+        ok,
         "/proc/self/schedstat",
-        "" if well else "how long the service waited for a CPU will not be measured",
+        "" if ok else "how long the service waited for a CPU will not be measured",
     )
 
 
@@ -236,26 +236,26 @@ def _host(host: "RemoteHost") -> list[_Diagnosis]:
         facts = inspect_host(host)
     except ServerError as error:
         advice = f"`ssh {host.ssh} true` has to work without a question: use a key, and accept the host's once by hand"
-        return [_Diagnosis("SSH", well=False, seen=str(error), advice=advice)]
+        return [_Diagnosis("SSH", ok=False, seen=str(error), advice=advice)]
     programs = facts.programs
 
     def program(name: str, advice: str) -> _Diagnosis:
         return _Diagnosis(name, name in programs, programs.get(name, "none"), "" if name in programs else advice)
 
     seen = programs.get("system", "unknown")
-    well = seen.startswith("Linux")
-    found = [_Diagnosis("system", well, seen, "" if well else "CPU and memory are read from Linux's /proc")]
+    ok = seen.startswith("Linux")
+    found = [_Diagnosis("system", ok, seen, "" if ok else "CPU and memory are read from Linux's /proc")]
     seen = programs.get("python", "none")
     if seen != "none" and tuple(map(int, seen.split("."))) >= (3, 11):
-        found.append(_Diagnosis("Python", well=True, seen=seen))
+        found.append(_Diagnosis("Python", ok=True, seen=seen))
     elif "uv" in programs:
-        found.append(_Diagnosis("Python", well=True, seen=seen, advice="uv brings one of its own"))
+        found.append(_Diagnosis("Python", ok=True, seen=seen, advice="uv brings one of its own"))
     else:
-        found.append(_Diagnosis("Python", well=False, seen=seen, advice="install Python 3.11 or later, or uv"))
+        found.append(_Diagnosis("Python", ok=False, seen=seen, advice="install Python 3.11 or later, or uv"))
     if "placebench" in programs:  # commands with --host or --hosts refuse another version
-        well = programs["placebench"] == __version__
-        advice = "" if well else f"install {__version__} there, which is the one here"
-        found.append(_Diagnosis("placebench", well, programs["placebench"], advice))
+        ok = programs["placebench"] == __version__
+        advice = "" if ok else f"install {__version__} there, which is the one here"
+        found.append(_Diagnosis("placebench", ok, programs["placebench"], advice))
     else:
         found.append(program("uv", _INSTALL_UV))
     for role, name in (("database", "postgresql"), ("balancer", "nginx")):
@@ -266,7 +266,7 @@ def _host(host: "RemoteHost") -> list[_Diagnosis]:
         else:
             extra = " with its extra scaleout" if name == "nginx" else ""
             seen = f"that of placebench{extra} there" if "placebench" in programs else "uvx brings one"
-            found.append(_Diagnosis(name, well=True, seen=seen))
+            found.append(_Diagnosis(name, ok=True, seen=seen))
     if host.ports:
         taken = [port for port in host.ports if port in facts.listening]
         free = [port for port in host.ports if port not in facts.listening]
@@ -279,13 +279,13 @@ def _host(host: "RemoteHost") -> list[_Diagnosis]:
 def _clock(facts: "HostFacts") -> _Diagnosis:
     """Compare the clocks: loads measure the offset themselves, but logs and TLS need clocks that agree."""
     if facts.clock is None:
-        return _Diagnosis("clock", well=True, seen="not measured: `date` there prints no fractions of a second")
+        return _Diagnosis("clock", ok=True, seen="not measured: `date` there prints no fractions of a second")
     offset_s, error_s = facts.clock.offset_s, facts.clock.uncertainty_s
     seen = (
         f"{units.duration(abs(offset_s))} {'ahead of' if offset_s >= 0 else 'behind'} ours, ± {units.duration(error_s)}"
     )
-    well = abs(offset_s) - error_s <= _MAX_CLOCK_OFFSET_S
-    return _Diagnosis("clock", well, seen, "" if well else "let chrony or systemd-timesyncd set it")
+    ok = abs(offset_s) - error_s <= _MAX_CLOCK_OFFSET_S
+    return _Diagnosis("clock", ok, seen, "" if ok else "let chrony or systemd-timesyncd set it")
 
 
 COMMANDS = {"doctor": Command(_configure, _run, options=DoctorOptions)}

@@ -74,7 +74,9 @@ def _latency(text: str) -> float:
     found = _DURATION.fullmatch(text.strip())
     seconds = float(found[1]) * SECONDS[found[2]] if found else -1.0
     if not 0 <= seconds <= limits.LATENCY_MS / 1e3:
-        raise ArgumentTypeError(f"{text!r}: expected a duration with its unit, as 180ms, up to {limits.LATENCY_MS:g}ms")
+        raise ArgumentTypeError(
+            f"{text!r}: expected a duration with its unit, such as 180ms, up to {limits.LATENCY_MS:g}ms"
+        )
     return seconds
 
 
@@ -87,15 +89,15 @@ def _configure(parser: ArgumentParser) -> None:
         nargs=REMAINDER,
         metavar="TARGET",
         help="what the link leads to: HOST:PORT, or the URL of a database or service; after -- a command to run behind "
-        "the link, in whose words {address}, {port} and {url} are those of the link (default: keep the link open until "
-        "Ctrl-C)",
+        "the link, in whose arguments {address}, {port} and {url} are those of the link (default: keep the link open "
+        "until Ctrl-C)",
     )
     parser.add_argument(
         "--latency",
         type=_latency,
         default=0.0,
         metavar="TIME",
-        help="round-trip time that the link adds, as 180ms (default: none)",
+        help="round-trip time that the link adds, such as 180ms (default: none)",
     )
     parser.add_argument(
         "--bandwidth",

@@ -18,7 +18,7 @@ from placebench.commands.profile.recording import SERVICE_MODES, ServiceProfile
 from placebench.commands.runs import leave_folder, list_run
 from placebench.errors import LoadError, PlacebenchError, ProfilerError, UndecidedError
 from placebench.loadgen.options import DEFAULT_TIME_S
-from placebench.paths import check_writable, make_folder
+from placebench.paths import check_writable, make_ignored_folder
 
 if TYPE_CHECKING:
     from placebench.compare.keep.records import LoadResult
@@ -77,7 +77,7 @@ def _configure(parser: ArgumentParser) -> None:
         "url",
         type=options.service_url,
         metavar="URL",
-        help="the service, as http://127.0.0.1:8000; its path is requested if there is no --request",
+        help="the service, such as http://127.0.0.1:8000; its path is requested if there is no --request",
     )
     options.add_requests(parser, default="GET /")
     options.add_login(parser)
@@ -210,9 +210,9 @@ def _run(given: LoadCommandOptions) -> int:
         raise LoadError("--expect-workers with --hosts: the file says which machines have workers")
     hosts = None if given.hosts is None else read_hosts(given.hosts)
     if given.telemetry:
-        make_folder(given.telemetry)
+        make_ignored_folder(given.telemetry)
     if given.out:
-        _check_result(make_folder(given.out) / _RESULT)
+        _check_result(make_ignored_folder(given.out) / _RESULT)
     profile = ServiceProfile(given.profile, given.mode, given.out) if given.profile else None
     with Supervisor(folder := new_scratch_path("placebench-load-")), _on_hosts(given, hosts, spec) as spec:
         try:
@@ -358,7 +358,7 @@ def _bind(given: LoadCommandOptions) -> str:
         raise LoadError("--bind without --expect-workers or --hosts: nothing listens there")
     host, _, port = given.bind.rpartition(":")
     if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) <= _MAX_PORT:
-        raise LoadError(f"--bind {given.bind!r}: expected an address of this machine and a port, as 10.0.0.5:5557")
+        raise LoadError(f"--bind {given.bind!r}: expected an address of this machine and a port, such as 10.0.0.5:5557")
     return given.bind
 
 

@@ -46,13 +46,14 @@ def _configure(parser: ArgumentParser) -> None:
     kind.add_argument(
         "--slo",
         metavar="EXPR",
-        help="find the highest arrival rate at which this holds, as 'p95 <= 500ms', as placebench load --slo does",
+        help="find the highest arrival rate at which this holds, such as 'p95 <= 500ms', as placebench load --slo does",
     )
     kind.add_argument(
         "--users",
         type=options.wholes(1, limits.USERS),
         metavar="N",
-        help="number of users who wait for responses, or several, as 1,4,16: the throughput and the latency with each",
+        help="number of users who wait for responses, or several, such as 1,4,16: the throughput and the latency "
+        "with each",
     )
     parser.add_argument(
         "--axis",

@@ -141,7 +141,7 @@ def _cells(table: Table) -> list[list[str]]:
 
 
 def _plain(text: Text) -> str:
-    return text.striptags() if isinstance(text, Markup) else text
+    return Markup(str(text).replace("<br>", " ")).striptags() if isinstance(text, Markup) else text
 
 
 def _markdown_table(labels: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

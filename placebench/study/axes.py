@@ -18,7 +18,9 @@ def read_axes(given: Sequence[str], words: Sequence[str] | None = None) -> dict[
         name, _, values = text.partition("=")
         found = tuple(values.split(","))
         if not _AXIS.fullmatch(name) or name in axes or not all(found) or len(set(found)) < len(found):
-            raise UsageError(f"--axis {text!r}: expected NAME=V,V with different names and values, as plugin=off,on")
+            raise UsageError(
+                f"--axis {text!r}: expected NAME=V,V with different names and values, such as plugin=off,on"
+            )
         if words is not None and not any(f"{{{name}}}" in word for word in words):
             raise UsageError(f"--axis {name}: the command has no {{{name}}}, which the values are to replace")
         axes[name] = found

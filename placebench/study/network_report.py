@@ -440,7 +440,7 @@ def _notes(settings: Mapping[str, Any]) -> Iterator[str]:
     if settings.get("proxies", 1) > 1:
         yield f"{units.count(settings['proxies'])} proxies follow one another, each with the latency of the row."
     if any("+" in point.get("link", "") for point in settings["points"]):
-        yield "A row with two latencies, as 50 + 180 ms, is through a jump box: two links, one behind the other."
+        yield "A row with two latencies, such as 50 + 180 ms, is through a jump box: two links, one behind the other."
     if settings["bytes_per_s"]:
         yield f"The bandwidth is {units.size(settings['bytes_per_s'])} per second in each direction of a connection."
     if settings.get("loss"):

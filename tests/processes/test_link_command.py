@@ -121,7 +121,7 @@ def test_without_a_command_it_stays_until_it_is_interrupted(address: str) -> Non
     [
         ([], 2, "TARGET"),
         (["nonsense"], 2, "'nonsense': expected HOST:PORT"),
-        (["--latency", "12", "127.0.0.1:5432"], 2, "'12': expected a duration with its unit, as 180ms"),
+        (["--latency", "12", "127.0.0.1:5432"], 2, "'12': expected a duration with its unit, such as 180ms"),
         (["127.0.0.1:5432", "extra"], 2, "'extra'"),
         (["127.0.0.1:5432", "--", "no-such-program"], 127, "'no-such-program'"),
         (["127.0.0.1:1"], 2, "127.0.0.1:1 cannot be reached"),

@@ -6,12 +6,23 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import PlacebenchError, RunFolderError
-from placebench.paths import check_writable, is_file, make_folder, profiles_folder, resource_folder
+from placebench.paths import check_writable, is_file, make_folder, make_ignored_folder, profiles_folder, resource_folder
 
 
 def test_a_folder_is_made_with_those_above_it(tmp_path: Path) -> None:
     """One that is there is as good."""
     assert [make_folder(tmp_path / "a" / "b").is_dir() for _ in range(2)] == [True, True]
+
+
+def test_git_ignores_a_new_folder_and_an_old_one_stays_as_it_is(tmp_path: Path) -> None:
+    """Only a folder that was not there gets a .gitignore, with everything in it."""
+    (tmp_path / "mine").mkdir()
+    for name in ("mine", "above/new"):
+        make_ignored_folder(tmp_path / name)
+
+    assert [] == list((tmp_path / "mine").iterdir())
+    assert [] == list((tmp_path / "above").glob(".git*"))
+    assert "*" == (tmp_path / "above/new/.gitignore").read_text().splitlines()[-1]
 
 
 @pytest.mark.parametrize("folder", ["/proc/x", "/dev/null/x", f"/tmp/{'x' * 300}"])

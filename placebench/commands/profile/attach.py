@@ -19,7 +19,7 @@ from placebench.commands.profile.recording import (
     write_recording,
 )
 from placebench.errors import ProfilerError
-from placebench.paths import make_folder
+from placebench.paths import make_ignored_folder
 
 if TYPE_CHECKING:
     from placebench.profiler import Recording
@@ -67,7 +67,7 @@ def _run(given: AttachOptions) -> int:
     from placebench.profiler.requests.attachment import Attachment, channels_of
 
     check_replaceable(given.recording.out)
-    out = make_folder(given.recording.out).resolve()
+    out = make_ignored_folder(given.recording.out).resolve()
     with ExitStack() as stack:
         attachments: list[Attachment] = []
         for path in channels_of(given.pid).values():

@@ -17,7 +17,7 @@ from placebench.commands.profile.recording import (
     recording_text,
     write_recording,
 )
-from placebench.paths import make_folder
+from placebench.paths import make_ignored_folder
 from placebench.runtime.foreground import foreground
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def run_command(given: ProfileOptions, command: Path, budget: "Budget | None") -
     from placebench.profiler.live.channel import VARIABLE, RecordingReceiver, startup_environment
 
     check_replaceable(given.recording.out)
-    given = replace(given, recording=replace(given.recording, out=make_folder(given.recording.out).resolve()))
+    given = replace(given, recording=replace(given.recording, out=make_ignored_folder(given.recording.out).resolve()))
     output = given.recording.output
     kept: KeptRecordings
     journal: Journal

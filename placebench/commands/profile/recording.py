@@ -14,7 +14,7 @@ from placebench import units
 from placebench.commands import options
 from placebench.commands.output import emit, say, warn
 from placebench.errors import GateFailedError, LoadError, ProfilerError
-from placebench.paths import make_folder
+from placebench.paths import make_ignored_folder
 
 if TYPE_CHECKING:
     from placebench.profiler import Clocks, Recording, SqlProfiler
@@ -328,7 +328,7 @@ class ServiceProfile:
             )
         names = {each.name for each in self._recordings}
         merged = Recording.merge(self._recordings, name=names.pop() if len(names) == 1 else "the service under load")
-        files = write_recording(merged, make_folder(self._out).resolve(), (), load=load)
+        files = write_recording(merged, make_ignored_folder(self._out).resolve(), (), load=load)
         if dropped := sum(each.dropped for each in self._attachments):
             say(f"{units.numbered(dropped, 'request')} left out of the profile: too fast to be read")
         summary = merged.summary()

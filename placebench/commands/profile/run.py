@@ -40,7 +40,7 @@ from placebench.errors import (
     UsageError,
 )
 from placebench.masking import mask
-from placebench.paths import make_folder
+from placebench.paths import make_folder, make_ignored_folder
 from placebench.profiler.model.session import gil_is_off
 
 if TYPE_CHECKING:
@@ -161,8 +161,8 @@ def _configure_check(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="EXPR",
-        help="what must hold for each request on average, as 'statements <= 10': of statements, rows, round_trips, "
-        "duplicates, n_plus_one; exit code 1 if it does not; may be repeated",
+        help="what must hold for each request on average, such as 'statements <= 10': of statements, rows, "
+        "round_trips, duplicates, n_plus_one; exit code 1 if it does not; may be repeated",
     )
 
 
@@ -178,7 +178,7 @@ def _run(given: ProfileOptions, budget: "Budget | None" = None) -> int:
         return run_command(given, command, budget)
     program = _program(given)
     check_replaceable(given.recording.out)
-    given = replace(given, recording=replace(given.recording, out=make_folder(given.recording.out).resolve()))
+    given = replace(given, recording=replace(given.recording, out=make_ignored_folder(given.recording.out).resolve()))
     return _run_requests(given, budget) if program is None else _run_program(given, program, budget)
 
 

@@ -17,7 +17,7 @@ from placebench.commands.profile.recording import (
     write_pages,
 )
 from placebench.errors import ProfilerError
-from placebench.paths import make_folder
+from placebench.paths import make_ignored_folder
 
 if TYPE_CHECKING:
     from placebench.profiler import Recording
@@ -94,7 +94,7 @@ def _show(given: ShowOptions) -> int:
     recording, path = _read(given.path, given.name)
     if given.samples is not None:
         recording.join_samples(given.samples)
-    folder = make_folder(given.out) if given.out else path.parent
+    folder = make_ignored_folder(given.out) if given.out else path.parent
     name = path.name.removesuffix(".json")
     check_page(folder / f"{name}.html")
     files = {**write_pages(recording, folder, name), **write_formats(recording, folder, name, given.format)}
@@ -119,7 +119,7 @@ def _diff(given: RecordingDiffOptions) -> int:
     difference = before.diff(after)
     page = given.out / "difference.html"
     check_page(page)
-    make_folder(given.out)
+    make_ignored_folder(given.out)
     write_difference_page(difference, page)
     emit(
         given.output,

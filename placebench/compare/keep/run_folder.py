@@ -21,7 +21,7 @@ from placebench.compare.keep.records import FailedPart, RunHead
 from placebench.errors import GateFailedError, PlacebenchError, RunFolderError
 from placebench.masking import mask_document
 from placebench.meters.cost import CostMeter
-from placebench.paths import make_folder
+from placebench.paths import make_folder, make_ignored_folder
 from placebench.runtime.postgres import Server
 
 _T = TypeVar("_T")
@@ -194,11 +194,7 @@ def new_folder(name: str, parent: Path) -> Path:
 
     A missing *parent* is made, with a .gitignore that keeps its runs out of commits.
     """
-    if not parent.exists():
-        make_folder(parent, error=RunFolderError)
-        (parent / ".gitignore").write_text(
-            "# What is measured has copies of data and settings: nothing is committed.\n*\n"
-        )
+    make_ignored_folder(parent, error=RunFolderError)
     at = datetime.now(UTC)
     while True:
         folder = parent / f"{at:%Y%m%dT%H%M%SZ}-{name}"

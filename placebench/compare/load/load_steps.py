@@ -38,7 +38,7 @@ def parse_objective(text: str) -> Objective:
     """Return the objective that a gate such as 'p95 <= 500ms' states; raises UsageError for any other text."""
     gate = parse_gate(text, dict.fromkeys(PERCENTILES, SECONDS))
     if gate.operator not in ("<", "<=") or not 0 < gate.value <= limits.SECONDS:
-        raise UsageError(f"objective {text!r}: expected a limit above 0 that is not exceeded, as 'p95 <= 500ms'")
+        raise UsageError(f"objective {text!r}: expected a limit above 0 that is not exceeded, such as 'p95 <= 500ms'")
     return Objective(gate.metric, gate.value)
 
 

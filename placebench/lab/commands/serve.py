@@ -14,7 +14,7 @@ from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.interrupts import stop_event
 from placebench.commands.output import print_result, say
 from placebench.errors import DatabaseError, ServerError
-from placebench.paths import check_writable, make_folder
+from placebench.paths import check_writable, make_ignored_folder
 
 if TYPE_CHECKING:
     from placebench.lab.reference.variants import ReferenceVariant
@@ -105,14 +105,14 @@ def _run(given: ServeOptions) -> int:
     if given.mode and not given.profile:
         raise ServerError("--mode without --profile: name the folder of the recordings with --profile DIR")
     if given.telemetry:
-        make_folder(given.telemetry)
+        make_ignored_folder(given.telemetry)
     profiled = {"PLACEBENCH_PROFILE": "light"} if given.statements else {}
     if given.profile:
         if any(given.profile.glob("*.recording.json")):
             raise ServerError(
                 f"{given.profile} has recordings already, which would be merged with new ones: name another"
             )
-        folder = str(make_folder(given.profile).resolve())
+        folder = str(make_ignored_folder(given.profile).resolve())
         profiled = {"PLACEBENCH_PROFILE": given.mode or _MODES[2], "PLACEBENCH_PROFILE_DIR": folder}
     if given.log:
         check_writable(given.log)

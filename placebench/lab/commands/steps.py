@@ -33,14 +33,14 @@ def _configure(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME:ALTERNATIVE",
-        help="implementation that every variant has, as driver:psycopg3; may be repeated",
+        help="implementation that every variant has, such as driver:psycopg3; may be repeated",
     )
     parser.add_argument(
         "--pg",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="setting of PostgreSQL that every variant has, as jit=on; may be repeated",
+        help="setting of PostgreSQL that every variant has, such as jit=on; may be repeated",
     )
     options.add_replicates(parser, 12)
     options.add_comparison(parser, rounds="6; with --only: 12")

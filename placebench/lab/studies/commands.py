@@ -203,8 +203,8 @@ def _configure_workers(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--mixes",
         metavar="PxT[@SERVER],…",
-        help="processes x threads, as 1x4,4x1,2x2 (default: by this machine's cores); 1x4@uvicorn and 1x4@granian: "
-        "event loops, each of 4 tasks on the database (default server: uwsgi)",
+        help="processes x threads, such as 1x4,4x1,2x2 (default: by this machine's cores); 1x4@uvicorn and "
+        "1x4@granian: event loops, each of 4 tasks on the database (default server: uwsgi)",
     )
     parser.add_argument(
         "--driver",

@@ -54,7 +54,9 @@ def run(given: NetworkOptions) -> int:
     try:
         latencies_ms = tuple(sorted({float(part) for part in text.split(",")}))
     except ValueError as error:
-        raise PlacebenchError(f"--latency-ms {text!r}: expected milliseconds with commas between, as 0,50") from error
+        raise PlacebenchError(
+            f"--latency-ms {text!r}: expected milliseconds with commas between, such as 0,50"
+        ) from error
     bytes_per_s = None if given.bandwidth_mbit is None else given.bandwidth_mbit * 1e6 / 8
     for latency_ms in latencies_ms:
         LinkProfile(latency_ms / 1e3, bytes_per_s)

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from placebench.errors import ProfilerError
+from placebench.paths import make_ignored_folder
 from placebench.plain_text import printable
 from placebench.profiler.analysis.findings import Limits
 from placebench.profiler.model.recording_data import RecordingData
@@ -297,7 +298,7 @@ class Journal:
         recording = self.load(number)
         words = re.sub(r"[^A-Za-z0-9]+", "-", recording.name).strip("-")[:60] or "recording"
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_ignored_folder(self.folder, error=ProfilerError)
             at = 1
             while (path := self.folder / f"{words}-{at}.recording.json").exists():
                 at += 1

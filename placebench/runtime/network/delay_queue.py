@@ -70,7 +70,7 @@ class DelayQueue:
         """Make an empty queue; nothing enters before *opened_s*, as before a handshake is over."""
         self.held_bytes = 0
         self.loss_s = 0.0
-        """Seconds by which lost packets have delayed the data, each second counted once; the end of the stream aside."""
+        """Seconds by which lost packets have delayed the data, each second once; without the end of the stream."""
         self._free_s = opened_s
         self._chunks: deque[tuple[float, bytes]] = deque()
 

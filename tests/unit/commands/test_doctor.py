@@ -37,7 +37,7 @@ def test_it_says_whether_py_spy_is_there(monkeypatch: pytest.MonkeyPatch) -> Non
     found = doctor._sampler()
 
     assert doctor._line(found).startswith("optional  sampler     py-spy is not installed: ")
-    assert found.well
+    assert found.ok
 
 
 @pytest.fixture
@@ -77,6 +77,6 @@ def test_a_package_that_is_missing_is_not_counted(monkeypatch: pytest.MonkeyPatc
     for version in ((3, 14, 10), (3, 15, 2)):
         monkeypatch.setattr(doctor.sys, "version_info", version)
         found = doctor._packages()
-        seen.append((found.well, found.seen.partition(" of the extra")[0], found.advice.partition(";")[0]))
+        seen.append((found.ok, found.seen.partition(" of the extra")[0], found.advice.partition(";")[0]))
 
     assert seen == [(False, "1 of 2", "no pyuwsgi"), (True, "1 of 1", "")]

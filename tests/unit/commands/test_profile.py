@@ -118,6 +118,7 @@ def test_a_request_becomes_a_page_and_files(
     recording = Recording.load("profile/recording.json")
     assert code == 0
     assert sorted(path.name for path in (tmp_path / "profile").iterdir()) == [
+        ".gitignore",
         "flame.html",
         "flame.speedscope.json",
         "index.html",

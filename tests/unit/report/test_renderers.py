@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from fake_run import FakeRun, write_run
+from markupsafe import Markup
 from reports import document_of, text_of
 
 from placebench import paths, results
@@ -14,7 +15,7 @@ from placebench.cli import main
 from placebench.compare.keep.records import FailedPart
 from placebench.report import build_report, parse_gates, published_document, render_text, write_report
 from placebench.report.model import Column, Section, Table
-from placebench.report.renderers import align, render_html
+from placebench.report.renderers import align, render_html, render_markdown
 
 
 def test_a_table_is_align() -> None:
@@ -157,6 +158,15 @@ def test_code_in_a_table_is_code_on_the_page(tmp_path: Path) -> None:
     page = render_html(replace(report, sections=[Section("Section", [table])]))
 
     assert '<th scope="row"><code>slots</code> of &lt;a&gt;</th><td><code>sets</code></td>' in page
+
+
+def test_a_line_break_in_a_label_is_a_space_in_text(tmp_path: Path) -> None:
+    """The words before and after it stay apart, on the terminal and in Markdown."""
+    table = Table("Table", [Column(Markup("round trips<br>(slope)"), lambda row: row)], ["1"])
+    report = replace(build_report(results.load(write_run(tmp_path / "run"))), overview=[table])
+
+    assert "\nround trips (slope)\n" in render_text(report)
+    assert "| round trips (slope) |" in render_markdown(report)
 
 
 def test_replicates_that_were_all_discarded_are_counted(tmp_path: Path) -> None:
