@@ -45,6 +45,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("processes")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Tests are compiled once and kept, with the asserts that pytest rewrites: they are two thirds of a collection."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    try:
+        return (yield)
+    finally:
+        sys.dont_write_bytecode = before
+
+
 def pytest_collection_finish() -> None:
     """Collections leave alone what was imported and collected: thousands of tests and their modules stay to the end."""
     gc.collect()

@@ -22,7 +22,7 @@ from placebench.runtime.postgres import Server
 from placebench.runtime.running_server import ServerSpec
 
 # Packages may have to be fetched or compiled first, and a whole command runs on a busy machine.
-pytestmark = [pytest.mark.installed, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.installed, pytest.mark.long, pytest.mark.timeout(600)]
 
 APPLICATION = """
 from sqlalchemy import create_engine, text

@@ -71,6 +71,7 @@ def seeded(server: Server) -> Iterator[str]:
     server.drop_database("placebench_test_asgi")
 
 
+@pytest.mark.long
 def test_no_write_is_lost_among_tasks(server: Server, seeded: str, tmp_path: Path) -> None:
     """Four users claim and release at once in one process: what was acknowledged is in the tables, once."""
     chosen = variant("tuned+driver:asyncpg")

@@ -11,6 +11,7 @@ from placebench.cli import main
 from placebench.runtime.postgres import Server
 
 
+@pytest.mark.long
 def test_the_parts_of_every_row_are_the_clients_latency(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], documented: Callable[[str], set[str]]
 ) -> None:

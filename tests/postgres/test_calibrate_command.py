@@ -24,6 +24,7 @@ def calibrate(server: Server, folder: Path, *options: str) -> int:
     return main([*words, "--rounds", "1", *options])
 
 
+@pytest.mark.long
 def test_a_calibration_is_told_kept_and_shown(
     server: Server, tmp_path: Path, state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

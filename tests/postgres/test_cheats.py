@@ -96,6 +96,7 @@ def test_work_that_is_moved_out_of_the_request_is_counted(compare: Compare) -> N
     assert percent["deferred"] > 40 > percent.get("daemon", 0)
 
 
+@pytest.mark.long
 def test_results_that_are_kept_between_requests_are_named(compare: Compare, server: Server) -> None:
     """By a cache of responses, and by work at import: the three statements of the first request do not come again.
 

@@ -98,6 +98,7 @@ def test_the_file_is_valid_for_its_service(service: str, shop: Path) -> None:
         assert all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", each) for each in used)
 
 
+@pytest.mark.long
 def test_the_job_of_github_fails_and_says_where(shop: Path, tmp_path: Path, server: Server) -> None:
     """Two statements more than the base: exit code 1, the summary on the job's page, and a line for the failed gate."""
     steps = {step["name"]: step for step in job_of("github")["jobs"]["compare"]["steps"] if "name" in step}
@@ -114,6 +115,7 @@ def test_the_job_of_github_fails_and_says_where(shop: Path, tmp_path: Path, serv
     assert [each for each in kept if not (shop / each).is_file()] == []
 
 
+@pytest.mark.long
 def test_the_job_of_gitlab_fails_and_keeps_its_reports(shop: Path, tmp_path: Path, server: Server) -> None:
     """The same comparison; the files that it names as artifacts are there."""
     job = job_of("gitlab")["placebench"]

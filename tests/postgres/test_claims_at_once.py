@@ -89,6 +89,7 @@ def content(engine: Engine) -> dict[str, list[Any]]:
         return {name: sorted(map(tuple, connection.execute(query))) for name, query in queries.items()}
 
 
+@pytest.mark.long
 def test_both_ways_give_the_same_answers_and_leave_the_same_rows(on_postgresql: Engine, on_sqlite: Engine) -> None:
     """600 random claims one after the other, many of them refused; the statements are prepared anew on the way. After
     every tenth a consumer is released, who may have nothing."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from descendants import descendants
 from reports import document_of, text_of
 from sqlalchemy import NullPool, create_engine, text
 
@@ -162,6 +164,7 @@ def test_bodies_do_not_stay_when_all_is_well(finished: results.Run) -> None:
     assert not (finished.folder / "responses").exists()
 
 
+@pytest.mark.long
 def test_the_same_question_goes_on_and_another_is_refused(server: Server, tmp_path: Path) -> None:
     """A second sitting makes only what is missing; the run keeps its beginning and adds up its time."""
     folder = claim_folder(tmp_path / "sittings")
@@ -196,9 +199,8 @@ def test_two_do_not_work_in_one_folder(tmp_path: Path) -> None:
 
 def _kill(name: str, *, after: Callable[[psutil.Process], bool]) -> None:
     """SIGKILL to the first descendant with this name that *after* likes, as soon as there is one, until it is gone."""
-    me = psutil.Process()
     while True:
-        for process in me.children(recursive=True):
+        for process in descendants():
             try:
                 if process.name().startswith(name) and after(process):
                     process.kill()
@@ -206,6 +208,7 @@ def _kill(name: str, *, after: Callable[[psutil.Process], bool]) -> None:
                     return
             except psutil.NoSuchProcess:
                 continue
+        time.sleep(0.002)
 
 
 def _is_worker(process: psutil.Process) -> bool:
@@ -213,6 +216,7 @@ def _is_worker(process: psutil.Process) -> bool:
     return parent is not None and parent.name().startswith("uwsgi")
 
 
+@pytest.mark.long
 def test_a_killed_worker_invalidates_its_replicate(server: Server, tmp_path: Path) -> None:
     """The replicate does not count and says why; another is made in its place."""
     killers: list[threading.Thread] = []
@@ -243,6 +247,7 @@ def _watches(mode: str) -> Callable[[psutil.Process], bool]:
     return asked
 
 
+@pytest.mark.long
 def test_passes_that_fail_do_not_end_a_comparison(server: Server, tmp_path: Path) -> None:
     """The count of naive's collections is killed twice, and named; its profile once, and made again."""
 
@@ -267,6 +272,7 @@ def test_passes_that_fail_do_not_end_a_comparison(server: Server, tmp_path: Path
     assert "The count of naive failed: " in text_of(run)
 
 
+@pytest.mark.long
 def test_a_server_that_is_gone_ends_the_run_with_what_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +296,7 @@ def test_a_server_that_is_gone_ends_the_run_with_what_was_measured(
     assert len([block for block in run.blocks if block.replicate == kept]) == 4
 
 
+@pytest.mark.long
 def test_data_that_changes_prints_no_speed(server: Server, tmp_path: Path) -> None:
     """Somebody writes to one variant's database in the middle, while the other one uses it: no speed, and the bodies
     stay to be looked at."""
@@ -339,6 +346,7 @@ def application(environ, start_response):
 """
 
 
+@pytest.mark.long
 def test_the_cpu_of_connections_that_come_and_go_is_measured(server: Server, tmp_path: Path) -> None:
     """A variant that connects anew for each request has the CPU of its ended backends; all say what it contains."""
     (tmp_path / "connects.py").write_text(CONNECTS)
@@ -376,6 +384,7 @@ def _compare(server: Server, folder: Path, *arguments: str) -> "subprocess.Popen
     )
 
 
+@pytest.mark.long
 def test_a_run_killed_in_the_middle_goes_on(server: Server, tmp_path: Path) -> None:
     """kill -9 in the second replicate of two; --resume makes it anew, and too few are one line and exit code 3.
 
@@ -404,6 +413,7 @@ def test_a_run_killed_in_the_middle_goes_on(server: Server, tmp_path: Path) -> N
     assert gated.returncode == 1
 
 
+@pytest.mark.long
 def test_a_gate_that_fails_ends_with_1(server: Server, tmp_path: Path) -> None:
     """Counts alone, in seconds: one statement more than the budget, and the files for CI say so."""
     gates = ("--gate", "statements <= 10", "--gate", "rows <= 100000")
@@ -417,6 +427,7 @@ def test_a_gate_that_fails_ends_with_1(server: Server, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "junit.xml").is_file()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_foreground")
 @pytest.mark.parametrize("closed", [False, True], ids=["SIGQUIT", "the terminal is closed"])
 def test_other_ends_than_ctrl_c_leave_a_report(closed: bool, server: Server, tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def witness(server: Server) -> Iterator[Path]:
         yield witness
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_in_a_copied_database_runs_a_program(
     way: str, server: Server, database_url: str, dev_url: str, witness: Path, tmp_path: Path

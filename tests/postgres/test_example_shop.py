@@ -67,6 +67,7 @@ def folder() -> Iterator[Path]:
         subprocess.run([sys.executable, "-m", *stop], check=True)
 
 
+@pytest.mark.long
 def test_each_command_prints_what_the_tutorial_shows(folder: Path, server: Server) -> None:
     """From the copy of the folder to the end; … stands for anything, and figures may differ.
 

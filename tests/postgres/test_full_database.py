@@ -9,6 +9,8 @@ import pytest
 from placebench.cli import main
 from placebench.runtime.postgres import Server
 
+pytestmark = pytest.mark.long
+
 APP = """
 import os, queue
 

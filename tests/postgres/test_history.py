@@ -11,6 +11,8 @@ from placebench.cli import main
 from placebench.history import Failure, History, HistoryEntry
 from placebench.runtime.postgres import Server
 
+pytestmark = pytest.mark.long
+
 SHOP = """
 import os
 from sqlalchemy import create_engine, text

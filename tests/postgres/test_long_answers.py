@@ -71,6 +71,7 @@ def meanwhile(url: str, statement: str) -> None:
     engine.dispose()
 
 
+@pytest.mark.long
 def test_both_halves_are_from_one_snapshot(rack: str, served: RunningServer) -> None:
     """Who uses everything up between the first byte and the last changes nothing in the answer."""
     response = begun(served)

@@ -74,6 +74,7 @@ def _with_sigint() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.mark.long
 def test_claims_through_the_balancer_are_seen_on_the_replica(
     hosts: Path, eventually: Callable[..., bool], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,6 +93,7 @@ def test_claims_through_the_balancer_are_seen_on_the_replica(
     assert eventually(lambda: not marked(hosts.parent))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_on_the_machines(hosts: Path, how: signal.Signals, eventually: Callable[..., bool]) -> None:
     """All parts run while the command does, also under a load from there, and 5 s after its end, whatever ended it."""
@@ -127,6 +129,7 @@ def test_parts_end_with_the_connection_while_one_starts(tmp_path: Path, eventual
         assert eventually(lambda: not any(each.is_running() for each in running))
 
 
+@pytest.mark.long
 def test_a_part_that_ends_is_named(hosts: Path) -> None:
     """A replica is reported with its log; nginx, without which nothing is served, ends the command."""
     with stood_up(hosts, stderr=subprocess.PIPE) as (process, ready):
@@ -144,6 +147,7 @@ def test_a_part_that_ends_is_named(hosts: Path) -> None:
     assert "nginx ended with exit code -9" in last
 
 
+@pytest.mark.long
 def test_workers_on_other_machines_make_a_load(
     ssh_host: RemoteHost, tmp_path: Path, eventually: Callable[..., bool], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,6 +75,7 @@ def test_the_same_rows_as_in_postgresql(mariadb: MariaDbServer, database_url: st
     assert receipt.digest == data_digest(url) == seed(TOPOLOGY, database_url).digest
 
 
+@pytest.mark.long
 def test_the_matrix_compares_it(mariadb: MariaDbServer, server: Server, tmp_path: Path) -> None:
     """naive and tuned respond as on PostgreSQL, and what the server's process takes is in the CPU of a row."""
     axes = {"service": ["naive", "tuned", "cached"], "server": ["wsgiref"], "database": ["mariadb"]}
@@ -185,6 +186,7 @@ def test_a_named_database_is_seeded(mariadb: MariaDbServer, capsys: pytest.Captu
     assert second["digest"] == data_digest(url.replace("mysql://", "mysql+pymysql://"))
 
 
+@pytest.mark.long
 def test_a_comparison_runs_on_it(mariadb: MariaDbServer, tmp_path: Path) -> None:
     """naive and tuned respond alike; round trips and statements are counted, of which tuned takes fewer."""
     assert mariadb.url  # or the test is skipped

@@ -21,6 +21,8 @@ from placebench.report import write_report
 from placebench.results import Run
 from placebench.runtime.postgres import Server
 
+pytestmark = pytest.mark.long
+
 TOPOLOGY = find_topology("nested-perfload", trees=3, seed=1)
 VERSIONS = ["installed", "9.9", "9.8"]
 ELSEWHERE = Path(__file__).parents[1] / "processes" / "compare"

@@ -30,6 +30,7 @@ def asked(server: Server, capsys: pytest.CaptureFixture[str], *options: str) -> 
     return rows
 
 
+@pytest.mark.long
 def test_a_variant_waits_a_latency_for_each_of_its_turnarounds(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], documented: Callable[[str], set[str]]
 ) -> None:
@@ -60,6 +61,7 @@ def test_compressed_answers_are_fewer_bytes_between_client_and_service(
     assert packed["bytes_received"] < plain["bytes_received"] / 2
 
 
+@pytest.mark.long
 def test_many_clients_at_once_wait_beside_each_other(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,6 +77,7 @@ def test_many_clients_at_once_wait_beside_each_other(
     assert "by each of 4 clients at once" in (tmp_path / "run" / "index.html").read_text()
 
 
+@pytest.mark.long
 def test_small_reads_and_fixed_waits_are_jobs_too(server: Server, tmp_path: Path) -> None:
     """Small reads, 250 ms of waiting in the database, and both, where one request of five waits; a link that drops is
     one line, and begun anew after it."""

@@ -62,6 +62,7 @@ def engine(url: str) -> Iterator[Engine]:
     made.dispose()
 
 
+@pytest.mark.long
 def test_every_answer_is_naives(url: str, engine: Engine) -> None:
     """After every few steps of transactions that overlap, naive, cached and dedup agree in one transaction."""
     chance, database = random.Random(SEED), Database(engine)
@@ -84,6 +85,7 @@ def test_every_answer_is_naives(url: str, engine: Engine) -> None:
     assert all(meddler.done[way] for way in ("commit", "rollback", "savepoint", "back", "refused"))
 
 
+@pytest.mark.long
 def test_each_response_of_an_index_that_is_checked_without_a_transaction_is_naives(url: str, engine: Engine) -> None:
     """Over HTTP, beside transactions that overlap; each request is sent twice, so that half of them find no change."""
     chance = random.Random(SEED)
@@ -193,6 +195,7 @@ def test_responses_of_threads_that_share_an_index_are_linearizable(url: str, eng
     assert len(after_one_message) >= 3 * (40 - 18 - 1)
 
 
+@pytest.mark.long
 def test_threads_that_share_a_picture_answer_as_naive(url: str, engine: Engine) -> None:
     """Writers and requests in threads of their own; some requests have an older snapshot than the index."""
     database, differing = Database(engine), []

@@ -28,6 +28,7 @@ def placement(monkeypatch: pytest.MonkeyPatch) -> Variant:
     return read_variant(PLACEMENT, python=Path(sys.executable))
 
 
+@pytest.mark.long
 def test_every_claim_of_the_herd_has_a_host_of_its_own_on_bare_metal(
     server: Server, placement: Variant, tmp_path: Path, documented: Callable[[str], set[str]]
 ) -> None:
@@ -43,6 +44,7 @@ def test_every_claim_of_the_herd_has_a_host_of_its_own_on_bare_metal(
     assert documented("herd") <= set(rows[0])
 
 
+@pytest.mark.long
 def test_a_setting_is_measured_against_placement_as_installed(
     server: Server, placement: Variant, tmp_path: Path, documented: Callable[[str], set[str]]
 ) -> None:

@@ -120,6 +120,7 @@ def statements(run: results.Run | None) -> dict[str, list[float] | None]:
     return {name: each.statements for name, each in run.wire.items()}
 
 
+@pytest.mark.long
 def test_two_revisions_of_a_fastapi_shop_on_its_own_data(shop: Path, compare: Compare) -> None:
     """The N+1 of ten orders costs 11 statements, the join 1; uvicorn serves, and both are profiled."""
     write_shop(shop, FASTAPI)
@@ -139,6 +140,7 @@ def test_two_revisions_of_a_fastapi_shop_on_its_own_data(shop: Path, compare: Co
     assert not (run.folder / "data.dump").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_each_variant_has_a_copy_that_it_migrates(database: str, shop: Path, compare: Compare) -> None:
     """PostgreSQL counts statements itself, for SQLite the profiler does; what SQLite has not stays unknown."""
@@ -159,6 +161,7 @@ def test_each_variant_has_a_copy_that_it_migrates(database: str, shop: Path, com
     assert not (run.folder / "databases").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_an_application_that_ignores_the_database_is_refused(database: str, shop: Path, compare: Compare) -> None:
     """It would count 0 statements and pass: one line, exit code 1, and no gate passes."""
@@ -178,6 +181,7 @@ def test_an_application_that_ignores_the_database_is_refused(database: str, shop
     assert "**passed**" not in (run.folder / "summary.md").read_text().partition("same responses")[2]
 
 
+@pytest.mark.long
 def test_requests_that_change_data_are_named(shop: Path, compare: Compare) -> None:
     """With the table and the variant, unless that table may change."""
     plan = f"{PLAN}{TWO}env = {{ WRITES = '1' }}\n"
@@ -202,6 +206,7 @@ def test_a_setup_that_fails_is_one_line(shop: Path, compare: Compare) -> None:
     assert "'echo no pears; exit 5' ended with exit code 5; the end of its log: no pears" in last
 
 
+@pytest.mark.long
 def test_a_template_is_copied_and_stays(shop: Path, compare: Compare, database_url: str) -> None:
     """With what a setup command adds to the copy; somebody may be connected to the template meanwhile."""
     add = "psql -qc 'DELETE FROM items WHERE id = 3'"

@@ -49,6 +49,7 @@ def compare(server: Server, folder: Path, mood: str, rules: str, *arguments: str
     return main([*given, "--out", str(folder / "run"), "-q", *arguments])
 
 
+@pytest.mark.long
 def test_requests_with_a_login_are_measured_in_their_cycles(server: Server, tmp_path: Path) -> None:
     """Each block is whole cycles of two to one; orders in any order, and prices a little off, are the same."""
     rules = f'{IGNORED}unordered = ["$.orders"]\ntolerance = 1e-6'
@@ -68,6 +69,7 @@ def test_requests_with_a_login_are_measured_in_their_cycles(server: Server, tmp_
     assert "secret" not in (tmp_path / "run" / "run.json").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("mood", "rules", "code", "message"),
     [
@@ -88,6 +90,7 @@ def test_what_is_refused_is_one_line(
     assert message in capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.long
 def test_a_comparison_without_same_responses_says_why(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

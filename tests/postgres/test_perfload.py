@@ -15,6 +15,7 @@ from typing import Self
 
 import psutil
 import pytest
+from descendants import descendants
 from reports import document_of, text_of
 from sqlalchemy import NullPool, create_engine, text
 
@@ -28,7 +29,7 @@ from placebench.report import write_report
 from placebench.runtime.postgres import Server
 
 # Whole runs of some thirteen parts, each of which starts its servers.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 SMALL = PerfloadSettings(
     variants=("naive", "tuned"),
     processes=1,
@@ -242,7 +243,7 @@ class Reaper:
 
     def _reap(self, kills: int) -> None:
         while kills and not self._next_step.wait(0.001):
-            for child in psutil.Process().children(recursive=True):
+            for child in descendants():
                 with suppress(psutil.NoSuchProcess):
                     if kills and child.name() == "uwsgi" and child.status() != psutil.STATUS_ZOMBIE:
                         child.kill()

@@ -38,6 +38,7 @@ def run_locust(locustfile: Path, url: str, *options: str, folder: Path) -> subpr
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -72,6 +73,7 @@ def test_claims_are_kept_on_request(seeded: str, tmp_path: Path) -> None:
     assert data_digest(seeded) != before
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_foreground")
 def test_recordings_of_a_service_under_locust_are_merged(
     seeded: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

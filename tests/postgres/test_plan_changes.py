@@ -9,6 +9,8 @@ from placebench import results
 from placebench.cli import main
 from placebench.runtime.postgres import Server
 
+pytestmark = pytest.mark.long
+
 SEED = """
 import os
 from sqlalchemy import create_engine, text
@@ -104,23 +106,18 @@ def where(run: results.Run) -> list[str]:
     return [line.removeprefix("* ") for line in lines if "the plan of" in line]
 
 
-def test_a_dropped_index_is_named_with_the_line_that_misses_it(compare: Compare) -> None:
-    """The plan of one statement is another one; the migration has dropped the index."""
-    run = compare(FLASK, 'app = "shop:app"', "one", "two")
+def test_what_changed_in_plans_is_named_with_its_line(compare: Compare) -> None:
+    """One variant misses an index that its migration has dropped; another sends a statement more, which reads a table
+    as a whole."""
+    run = compare(FLASK, 'app = "shop:app"', "one", "two", "noted")
 
-    (changed,) = run.plans
-    assert ("one", "two", "shop.py:11 orders") == (changed.baseline, changed.variant, changed.place)
-    assert "Bitmap Index Scan using orders_of_customer" in changed.before
-    assert ["Seq Scan on orders"] == changed.after
-    assert ["Seq Scan on orders"] == [each.rpartition(" → ")[2].rstrip(".") for each in where(run)]
-
-
-def test_a_new_statement_that_reads_a_whole_table_is_named(compare: Compare) -> None:
-    """The baseline does not send it, and reads no table as a whole."""
-    (changed,) = compare(FLASK, 'app = "shop:app"', "one", "noted").plans
-
-    assert ([], ["Seq Scan on notes"]) == (changed.before, changed.after)
-    assert "shop.py:13 orders" == changed.place
+    dropped, new = run.plans
+    assert ("one", "two", "shop.py:11 orders") == (dropped.baseline, dropped.variant, dropped.place)
+    assert "Bitmap Index Scan using orders_of_customer" in dropped.before
+    assert ["Seq Scan on orders"] == dropped.after
+    assert ("noted", [], ["Seq Scan on notes"]) == (new.variant, new.before, new.after)
+    assert "shop.py:13 orders" == new.place
+    assert ["Seq Scan on orders", "Seq Scan on notes"] == [each.rpartition(" → ")[2].rstrip(".") for each in where(run)]
 
 
 def test_a_command_is_profiled_and_its_plans_are_compared(compare: Compare) -> None:

@@ -23,6 +23,7 @@ from placebench.study.overheads import paired_ratio
 TOPOLOGY = find_topology("nested-perfload", trees=1, seed=1)
 
 
+@pytest.mark.long
 def test_the_headline(server: Server, tmp_path: Path, documented: Callable[[str], set[str]]) -> None:
     """10 requests by 1 client, 400 by 40, and no ratio of one tree to the published thousand; what is missing is told.
 

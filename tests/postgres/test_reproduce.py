@@ -9,6 +9,8 @@ from placebench import results
 from placebench.cli import main
 from placebench.runtime.postgres import Server
 
+pytestmark = pytest.mark.long
+
 SHOP = """
 import os
 from sqlalchemy import create_engine, text

@@ -19,6 +19,8 @@ from placebench.lab.placement_api import placement_workload
 from placebench.report import build_report, parse_gates, raise_for_gates, write_report
 from placebench.runtime.postgres import Server
 
+pytestmark = pytest.mark.long
+
 TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
 SHOP = """
 import os

@@ -38,6 +38,7 @@ def allocated(url: str) -> Any:
         return tuple(connection.execute(ALLOCATED).one())
 
 
+@pytest.mark.long
 def test_loads_claim_and_leave_what_was_there(setup: StudySetup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two steps below the knee and a load at twice of it; allocations end as they were seeded."""
 

@@ -263,6 +263,7 @@ def test_a_missing_nginx_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
         scale_out.nginx_program()
 
 
+@pytest.mark.long
 def test_a_study_serves_the_same_responses_by_every_number_of_hosts_and_replicas(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], documented: Callable[[str], set[str]]
 ) -> None:

@@ -86,6 +86,7 @@ def shop(server: Server) -> Iterator[Callable[[], list[object]]]:
         run(server.url, f"DROP DATABASE {name}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [

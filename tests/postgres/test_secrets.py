@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from descendants import descendants
 from orders_app import served
 from sqlalchemy import make_url
 
@@ -124,7 +125,7 @@ def command_lines() -> Iterator[set[str]]:
 
     def look() -> None:
         while not ended.wait(0.005):
-            for process in psutil.Process().children(recursive=True):
+            for process in descendants():
                 try:
                     seen.add(" ".join(process.cmdline()))
                 except psutil.Error:
@@ -164,6 +165,7 @@ def check(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., st
     return run
 
 
+@pytest.mark.long
 def test_a_comparison_keeps_every_secret(
     shop: Path, tmp_path: Path, server: Server, check: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +196,7 @@ def test_a_comparison_keeps_every_secret(
     )
 
 
+@pytest.mark.long
 def test_a_comparison_that_fails_keeps_every_secret(
     shop: Path, tmp_path: Path, server: Server, check: Callable[..., str]
 ) -> None:

@@ -164,6 +164,7 @@ def reader(database_url: str) -> Iterator[str]:
     run(database_url, "DROP OWNED BY placebench_test_reader", "DROP ROLE placebench_test_reader")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("forbidden", ["permission denied for table traits", "read-only transaction"])
 def test_a_role_that_may_only_read_can_serve(database_url: str, reader: str, forbidden: str) -> None:
     """By its rights, or by the server's word: what is missing is said in one line, and so is what is in no response."""

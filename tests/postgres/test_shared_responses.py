@@ -99,6 +99,7 @@ def url_of(engine: Engine) -> str:
     return engine.url.render_as_string(hide_password=False)
 
 
+@pytest.mark.long
 def test_every_response_is_naives(url: str, workers: list[Engine], settings: ServiceSettings) -> None:
     """After every few steps of transactions that overlap, naive and either worker agree in one transaction."""
     chance, databases = random.Random(SEED), [Database(each) for each in workers]
@@ -123,6 +124,7 @@ def test_every_response_is_naives(url: str, workers: list[Engine], settings: Ser
     assert all(meddler.done[way] for way in ("commit", "rollback", "savepoint", "back", "refused"))
 
 
+@pytest.mark.long
 def test_threads_with_older_snapshots_respond_as_naive(
     url: str, workers: list[Engine], settings: ServiceSettings
 ) -> None:
@@ -263,6 +265,7 @@ def test_a_service_that_fails_is_left_alone_for_a_while(cache_url: str, caplog: 
     ]
 
 
+@pytest.mark.long
 def test_a_service_is_served_beside_its_cache_server(
     url: str, cache_url: str, tmp_path: Path, eventually: Eventually
 ) -> None:

@@ -8,6 +8,8 @@ import pytest
 from placebench.cli import main
 from placebench.runtime.postgres import Server
 
+pytestmark = pytest.mark.long
+
 APPS = Path(__file__).parents[1] / "processes" / "compare"
 FILE = f"""
 request = "/asleep?sleep=0.005"

@@ -65,6 +65,7 @@ def study(capsys: pytest.CaptureFixture[str], server: Server, *words: str) -> tu
     return code, json.loads(said.out) if said.out else {}, said.err
 
 
+@pytest.mark.long
 def test_a_statement_is_a_round_trip_to_the_database(
     server: Server, shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_statement_is_a_round_trip_to_the_database(
     assert many["cpu_s"] is None or many["cpu_s"] > 0
 
 
+@pytest.mark.long
 def test_the_client_of_an_application_can_be_far_away(
     server: Server, shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,6 +111,7 @@ def test_an_application_that_fails_is_named_and_the_other_is_measured(
     assert "out of order" in rows["many"]["reason"]
 
 
+@pytest.mark.long
 def test_applications_that_respond_differently_get_no_speed(
     server: Server, shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

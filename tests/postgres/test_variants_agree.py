@@ -177,6 +177,7 @@ def devices(server: Server) -> Iterator[dict[str | None, Engine]]:
         server.drop_database(f"placebench_test_{name}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("request_path", UNLIMITED)
 def test_every_variant_agrees_where_an_optimization_shows(
     nested: Engine, devices: dict[str | None, Engine], request_path: str

@@ -14,6 +14,7 @@ from placebench.lab.studies.workers import default_mixes
 from placebench.runtime.postgres import Server
 
 
+@pytest.mark.long
 def test_every_mix_sends_the_same_responses_and_its_memory_is_measured(
     server: Server,
     tmp_path: Path,
@@ -41,6 +42,7 @@ def test_every_mix_sends_the_same_responses_and_its_memory_is_measured(
     assert "Memory un-shared by copy-on-write" in (folder / "index.html").read_text()
 
 
+@pytest.mark.long
 def test_event_loops_send_the_responses_that_threads_send(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -57,6 +59,7 @@ def test_event_loops_send_the_responses_that_threads_send(
     assert all(row["cpu_s"] > 0 and row["pss_bytes"] > 0 and row["requests"] == 4 for row in rows)
 
 
+@pytest.mark.long
 def test_the_cpu_of_programs_that_threads_and_event_loops_start_is_counted(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

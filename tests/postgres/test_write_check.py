@@ -52,6 +52,7 @@ def accounts(printed: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_nothing_is_lost(seeded: str, capsys: pytest.CaptureFixture[str]) -> None:
     """More claims than there is room for, from a pool of one connection: every acknowledged one is found, by the
     service and in the tables alike, also those of a second run beside those of the first."""
@@ -80,6 +81,7 @@ def test_a_write_that_is_lost_fails_the_run(seeded: str, capsys: pytest.CaptureF
     assert seen["doubled"] == 0
 
 
+@pytest.mark.long
 def test_kill_9_of_a_worker(seeded: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Requests under way are in doubt; no acknowledged write is lost; the answers that did not come fail the run."""
     with serve(ServerSpec(database_url=seeded, processes=2, threads=4)) as server:
@@ -93,6 +95,7 @@ def test_kill_9_of_a_worker(seeded: str, capsys: pytest.CaptureFixture[str]) -> 
     assert seen["found"] == seen["acknowledged"] > 20
 
 
+@pytest.mark.long
 def test_kill_9_of_postgresql(
     standing: PersistentServer, eventually: Eventually, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -131,6 +131,7 @@ def test_a_number_of_no_use_is_one_line(capsys: pytest.CaptureFixture[str], tmp_
     assert str(other.pid) in lines[1]
 
 
+@pytest.mark.long
 def test_a_load_and_the_profile_of_its_requests_are_one_page(
     tmp_path: Path, eventually: Callable[..., bool], capsys: pytest.CaptureFixture[str]
 ) -> None:

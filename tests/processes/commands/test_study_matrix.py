@@ -38,6 +38,7 @@ def study(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[st
     return code, json.loads(printed.out or "{}"), printed.err
 
 
+@pytest.mark.long
 def test_an_overhead_is_that_over_the_same_combination(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """A plug-in that waits 0.2 s costs this in each run, for few and for many rows, and less per row of many."""
     axes = ("--axis", "plugin=off,on", "--axis", "rows=2,8", "--jobs", "1", "--count", r"(\d+) orders")

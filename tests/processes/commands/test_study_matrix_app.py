@@ -106,6 +106,7 @@ def test_a_cell_is_compared_with_the_same_cell_of_its_control(capsys: pytest.Cap
         assert (None, None, 6) == (slow["ratio_low"], slow["verdict"], slow["replicates_needed"])
 
 
+@pytest.mark.long
 def test_the_data_is_of_the_size_that_an_axis_names(capsys: pytest.CaptureFixture[str]) -> None:
     """A name in braces in the setup command; the results are counted in the responses, and each size has its own."""
     axes = ("--axis", "variant=plain,slow", "--axis", "orders=3,20")
@@ -121,6 +122,7 @@ def test_the_data_is_of_the_size_that_an_axis_names(capsys: pytest.CaptureFixtur
     assert not Path(document["run"], "data").exists()
 
 
+@pytest.mark.long
 def test_a_cell_that_fails_is_named_and_the_rest_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     """With the error of the application."""
     code, document, _ = study(capsys, "--axis", "variant=plain,broken,slow")
@@ -132,6 +134,7 @@ def test_a_cell_that_fails_is_named_and_the_rest_is_kept(capsys: pytest.CaptureF
     assert 1 < rows["slow"]["ratio"]
 
 
+@pytest.mark.long
 def test_a_cell_with_other_responses_than_its_control_has_no_figures(capsys: pytest.CaptureFixture[str]) -> None:
     """It is refused with the difference, the others are measured, and the exit code is 1."""
     code, document, said = study(capsys, "--axis", "variant=plain,other,slow")
@@ -144,6 +147,7 @@ def test_a_cell_with_other_responses_than_its_control_has_no_figures(capsys: pyt
     assert 1 < rows["slow"]["ratio"]
 
 
+@pytest.mark.long
 def test_a_cell_whose_reads_change_data_has_no_figures(capsys: pytest.CaptureFixture[str]) -> None:
     """The others are measured on data that nobody changed."""
     axes = ("--axis", "variant=plain,writing", "--axis", "orders=2")
@@ -156,6 +160,7 @@ def test_a_cell_whose_reads_change_data_has_no_figures(capsys: pytest.CaptureFix
     assert rows["writing"]["reason"].startswith("refused: ")
 
 
+@pytest.mark.long
 def test_requests_that_write_begin_with_the_same_data(capsys: pytest.CaptureFixture[str]) -> None:
     """The service refuses to start with what earlier requests wrote: each measurement has a new copy."""
     off = ORDERS + '\nsame_responses = { off = "orders are added" }'
@@ -166,6 +171,7 @@ def test_requests_that_write_begin_with_the_same_data(capsys: pytest.CaptureFixt
     assert (0, 2, None) == (code, document["rows"][0].get("n"), document["rows"][0]["reason"])
 
 
+@pytest.mark.long
 def test_a_run_is_resumed(capsys: pytest.CaptureFixture[str]) -> None:
     """What is there is not measured again; with another command of the axis it is another run."""
     words = ("--axis", "variant=plain,slow", "--out", "run")

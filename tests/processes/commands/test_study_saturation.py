@@ -61,6 +61,7 @@ def run(
     return code, json.loads(printed.out) if printed.out else {}, printed.err
 
 
+@pytest.mark.long
 def test_users_of_an_application_and_what_is_full(capsys: pytest.CaptureFixture[str]) -> None:
     """One and four users get the same throughput, because of a lock: it is named."""
     words = ("--axis", "variant=plain", "--users", "4,1", "--time", "1.5", "-n", "1", "--out", "run")
@@ -77,6 +78,7 @@ def test_users_of_an_application_and_what_is_full(capsys: pytest.CaptureFixture[
     assert "what is full is" in page
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "command"),
     [
@@ -102,6 +104,7 @@ def test_capacities_are_compared_replicate_by_replicate(
     assert "Its interval is Hodges and Lehmann" in Path("run/index.html").read_text()
 
 
+@pytest.mark.long
 def test_variants_that_differ_or_fail_have_no_capacity(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -201,6 +201,7 @@ def test_what_does_not_apply_is_refused(
     assert reason in said
 
 
+@pytest.mark.long
 def test_six_replicates_decide_and_a_killed_run_goes_on(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Four threads take less time than one for jobs that wait; what a kill has cut short is measured again."""
     words = ["study", "workers", "--ways", "threads", "--workers", "1,4", "--jobs", "4", "--json", "--out", "run"]

@@ -11,6 +11,8 @@ import pytest
 import placebench
 from placebench.paths import resource_folder
 
+pytestmark = pytest.mark.long
+
 COMMIT = """
 import sys
 sys.path.insert(0, sys.argv[1])

@@ -105,6 +105,7 @@ def compare(folder: Path, *options: str, app: str = "wsgi", server: str = "uwsgi
     )
 
 
+@pytest.mark.long
 def test_an_injected_slow_down_is_found_and_shown_everywhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,6 +129,7 @@ def test_an_injected_slow_down_is_found_and_shown_everywhere(
     assert 'name="control +200 % CPU"' in (tmp_path / "run" / "junit.xml").read_text()
 
 
+@pytest.mark.long
 def test_no_gate_on_a_time_passes_without_the_control(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two replicates of an ASGI application from a factory are too few to find anything, so a gate passes for nothing.
 
@@ -155,6 +157,7 @@ def test_no_gate_on_a_time_passes_without_the_control(tmp_path: Path, capsys: py
     assert sum(filter(None, spent["control"])) > 0 < sum(filter(None, spent["old"]))
 
 
+@pytest.mark.long
 def test_a_control_gets_as_old_as_the_variants(tmp_path: Path) -> None:
     """Of six rounds the last three are served by processes that were sent the same number of untimed requests.
 
@@ -228,6 +231,7 @@ def test_the_cpu_of_a_request_is_measured_in_two_blocks_under_load(tmp_path: Pat
     assert requests == (tmp_path / "count").stat().st_size
 
 
+@pytest.mark.long
 def test_a_resumed_run_tries_a_control_again_that_failed(tmp_path: Path) -> None:
     """What was injected stays for the whole run; nothing injected, as without a CPU figure, is no size to keep."""
     run = RunFolder(tmp_path, HEAD)
@@ -273,6 +277,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_further_statement_is_found_in_a_command(
     tmp_path: Path, server: Server, capsys: pytest.CaptureFixture[str], name: str
@@ -285,6 +290,7 @@ def test_a_further_statement_is_found_in_a_command(
     assert (1.0, 2.0) == (control["comparison"]["baseline_value"], control["comparison"]["variant_value"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "amount", "metric"),
     [("gunicorn", "200%", "cpu_s"), ("uvicorn", "wait:30ms", "wall_s")],
@@ -300,6 +306,7 @@ def test_a_slow_down_is_found_in_a_command(
     assert control["injected_s"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("amount", "replicates"), [("3%", "1"), ("wait:1ms", "1"), ("statement", "0")])
 def test_a_command_that_cannot_be_entered_has_no_control(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], amount: str, replicates: str

@@ -67,6 +67,7 @@ def read_worker_files(folder: Path) -> list[dict[str, list[float]]]:
     return [json.loads(path.read_bytes()) for path in sorted(folder.glob("worker*.json"))]
 
 
+@pytest.mark.long
 def test_three_workers_send_the_one_schedule(served: Served, locust: Callable[..., Locust], tmp_path: Path) -> None:
     """Each arrival of the seeded schedule is sent once, by one worker; the master has all samples to the last digit.
 
@@ -108,6 +109,7 @@ def test_processes_of_this_machine_share_what_is_counted(served: Served, tmp_pat
     assert requests_seen(server) == 48
 
 
+@pytest.mark.long
 def test_a_lost_worker_is_named(served: Served, locust: Callable[..., Locust], tmp_path: Path) -> None:
     """One of two workers is killed under load: exit code 1, the samples of the other, and nothing said of the lost."""
     server, port = served(threads=4), str(free_port())

@@ -114,6 +114,7 @@ def test_documentation_is_decided_without_times(
     assert "complete" == document["status"]
 
 
+@pytest.mark.long
 def test_a_line_that_no_request_executes_makes_no_gate_fail(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_line_that_no_request_executes_makes_no_gate_fail(
     assert "No speed-up may be claimed." in str(document["conclusion"])
 
 
+@pytest.mark.long
 def test_each_line_that_is_executed_is_named(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """At start or by a request, in a body or in the head of a function that is called: then gates stay as they are."""
     changes = {
@@ -150,6 +152,7 @@ def test_each_line_that_is_executed_is_named(repository: Path, capsys: pytest.Ca
     assert ["service.py:3", "service.py:11", "service.py:14", "service.py:15"] == change.executed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("server", ["uvicorn", "hypercorn"])
 def test_a_line_of_a_coroutine_is_seen_behind_asgi_servers(
     server: str, repository: Path, capsys: pytest.CaptureFixture[str]
@@ -167,6 +170,7 @@ def test_a_line_of_a_coroutine_is_seen_behind_asgi_servers(
     assert ["service.py:5"] == change.executed
 
 
+@pytest.mark.long
 def test_a_watched_request_that_fails_shows_nothing(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What it would have executed is not known: the part fails, and times are judged as without it."""
     fails = 'if os.environ.get("PLACEBENCH_EXECUTED_APP"):\n        raise LookupError("watched")\n    '

@@ -16,6 +16,7 @@ from placebench.runtime.running_server import RunningServer
 Served = Callable[..., RunningServer]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("path", "full"),
     [

@@ -45,6 +45,7 @@ env = { KIND = "warm" }
 """
 
 
+@pytest.mark.long
 def test_a_variant_that_answers_from_memory_once_it_is_warm_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

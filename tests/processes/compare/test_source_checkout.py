@@ -162,6 +162,7 @@ def test_what_cannot_be_put_in_place(repository: Path, tmp_path: Path) -> None:
         read_origin(folder=tmp_path, revision=None, packages=("sqlalchemy>2",))
 
 
+@pytest.mark.long
 def test_a_package_version_goes_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wheel of nothing but a module, found without a network; its own environment is left alone."""
     wheel = tmp_path / "tariff-1.5-py3-none-any.whl"

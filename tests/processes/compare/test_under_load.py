@@ -46,6 +46,7 @@ def compare(folder: Path, *options: str, keys: str = "") -> int:
     )
 
 
+@pytest.mark.long
 def test_a_lock_is_found_that_shows_only_with_several_users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With 8 users a service behind one lock has an eighth of the throughput; 7 of 8 requests wait for it.
 
@@ -87,6 +88,7 @@ def test_users_are_for_requests_and_workers_for_applications(
     assert "the variant one has processes and a command" in said[1]
 
 
+@pytest.mark.long
 def test_a_lock_shows_in_the_tail_of_requests_that_arrive_at_a_rate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

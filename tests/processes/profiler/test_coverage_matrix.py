@@ -21,6 +21,7 @@ def test_the_page_has_no_wrong_cell() -> None:
     assert run("--check") == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("driver", ["psycopg2", "psycopg 3.3", "psycopg 3.3, async", "asyncpg", "sqlite3", "aiosqlite"])
 def test_no_operation_is_counted_wrong(driver: str, tmp_path: Path) -> None:
     """Statements, transaction steps and rows, each operation in a recording of its own."""
@@ -32,6 +33,7 @@ def test_no_operation_is_counted_wrong(driver: str, tmp_path: Path) -> None:
     assert len(json.loads(out.read_text())["operations"][driver]["done"]) >= 8
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("driver", ["psycopg2", "psycopg 3.3", "asyncpg", "sqlite3"])
 def test_no_way_to_run_is_counted_wrong(driver: str, tmp_path: Path) -> None:
     """Four jobs at the same time, in threads and in tasks; and processes, which their parent's recording only notes."""
@@ -46,6 +48,7 @@ def test_no_way_to_run_is_counted_wrong(driver: str, tmp_path: Path) -> None:
     assert [cells[model].get("of_each") for model in ("threads", "asyncio", "parent")] == [[4] * 4, [4] * 4, [0]]
 
 
+@pytest.mark.long
 def test_other_modes_are_exact_where_full_is(tmp_path: Path) -> None:
     """Mode `plans` sends statements of its own, which are in no figure."""
     out = tmp_path / "coverage.json"

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 FUZZ = Path(__file__).parents[2] / "fuzz" / "fuzz.py"
 LOSES_ROWS = """
 import runpy, sys

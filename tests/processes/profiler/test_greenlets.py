@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 _VIEWS = """
 import json, sqlite3, sys, time, warnings
 warnings.simplefilter("ignore")

@@ -169,6 +169,7 @@ def test_statements_are_shown_with_line_and_test(run: Run) -> None:
     assert printed.returncode == 0
 
 
+@pytest.mark.long
 @_NEEDS_AIOSQLITE
 def test_more_statements_than_in_the_baseline_are_one_line_and_exit_1(run: Run, tmp_path: Path) -> None:
     """With the test, both counts, the statement and its line; the file has no SQL text."""
@@ -190,6 +191,7 @@ def test_more_statements_than_in_the_baseline_are_one_line_and_exit_1(run: Run, 
     assert "as item" not in (tmp_path / "sql.json").read_text()
 
 
+@pytest.mark.long
 @_NEEDS_AIOSQLITE
 def test_the_same_counts_are_the_same_file(run: Run, tmp_path: Path) -> None:
     """Every test that passed is in it, by name, those without SQL too."""
@@ -229,6 +231,7 @@ def test_an_update_keeps_tests_that_did_not_run_and_those_that_are_excluded(run:
     }
 
 
+@pytest.mark.long
 @_NEEDS_AIOSQLITE
 def test_workers_of_xdist_hand_their_results_to_the_controller(run: Run, tmp_path: Path) -> None:
     """The same counts, and the same exit code, as in one process."""
@@ -324,6 +327,7 @@ def test_a_suite_whose_fixtures_fail_is_not_said_to_have_no_statements(run: Run,
     assert "no test ran" in line
 
 
+@pytest.mark.long
 def test_page_and_markdown_are_written_and_escape_what_they_show(run: Run, tmp_path: Path) -> None:
     """The page loads and runs nothing; the step summary is appended to what is there."""
     (tmp_path / "test_shop.py").write_text(
@@ -362,6 +366,7 @@ def test_a_wrong_option_ends_the_run_before_the_first_test(run: Run, arguments: 
     assert printed.returncode == pytest.ExitCode.USAGE_ERROR
 
 
+@pytest.mark.long
 def test_a_baseline_outside_of_the_suite_does_not_move_its_root(run: Run, tmp_path: Path) -> None:
     """pytest takes a word that it does not know yet for a test: the tests would have other names than in the file."""
     outside = tmp_path.parent / f"{tmp_path.name}.json"

@@ -62,6 +62,7 @@ def hosts(ssh_host: RemoteHost, tmp_path: Path) -> Path:
     return write_hosts(tmp_path / "hosts.toml", ssh_host, f'roles = ["service"]\npython = "{sys.executable}"')
 
 
+@pytest.mark.long
 def test_a_revision_and_the_files_as_they_are_are_compared_on_a_host(project: Path, hosts: Path) -> None:
     """The run is here, with the CPU that was read there; nothing of it is left there."""
     exit_code = main(["compare", "v1", "now", "-n", "1", "--rounds", "1", "-o", "run", *on(hosts)])
@@ -84,6 +85,7 @@ def test_a_commit_is_added_to_the_history_here(project: Path, hosts: Path) -> No
     assert (entry.reference_name, entry.subject) == ("v1", "two")
 
 
+@pytest.mark.long
 def test_a_published_plan_is_run_on_a_host(project: Path, hosts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the files of the folder that it names, which is not the current one; counts alone decide no claim of CPU."""
     claim = {"baseline": "v1", "variant": "now", "metric": "cpu_s", "ratio": 1, "low": 0.99, "high": 1.01, "n": 12}
@@ -111,6 +113,7 @@ def test_a_study_is_run_on_a_host(hosts: Path, tmp_path: Path, capsys: pytest.Ca
     assert not run.exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["Ctrl-C", "killed here", "connection cut"])
 def test_what_runs_there_ends_with_us(
     project: Path,

@@ -111,6 +111,7 @@ def select_count(document: dict[str, Any]) -> int:
     return sum(group["calls"] for group in document["summary"]["groups"] if group["sql"] == "select ?")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["light", "full", "flame", "sampled"])
 def test_coverage_sees_the_same_branches(mode: str, expected: list[tuple[int, int]]) -> None:
     """In every mode and order, around `profile run` and inside of it; and every statement is recorded."""
@@ -129,6 +130,7 @@ def test_coverage_sees_the_same_branches(mode: str, expected: list[tuple[int, in
     assert around["summary"]["statements"] == _STATEMENTS < inside["summary"]["statements"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [(), ("--cov-context=test",)])
 def test_tests_under_pytest_cov(folder: Path, options: tuple[str, ...]) -> None:
     """The same branches with `--sql` as without; what coverage writes of a test is not in that test's budget."""

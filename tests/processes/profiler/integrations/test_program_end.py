@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 # A signal that comes just before a system call that waits is handled after it, by Python itself: waits are short.
 _QUERY = """
 import atexit, os, signal, sqlite3, sys, threading, time

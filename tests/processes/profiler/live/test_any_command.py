@@ -268,6 +268,7 @@ def get(port: int, path: str) -> str:
             time.sleep(0.05)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SERVERS)
 def test_each_request_to_a_server_is_recorded_once(name: str, served: dict[str, Ran]) -> None:
     """In whatever process serves it, with the statements that SQLite has traced, and named after its route."""
