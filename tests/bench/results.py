@@ -210,6 +210,7 @@ RECIPES = (
         section="candidates --data ordinary-nested ordinary-flat ordinary-flat-5000"
         " --variants placement tuned dedup cached --repeats 12",
         placement=True,
+        minutes=18,
     ),
     Recipe("candidates", ("candidates.json",), section="candidates --repeats 12", placement=True),
     Recipe("claims", ("claims.json",), section="claims --repeats 8", placement=True),
@@ -226,7 +227,7 @@ RECIPES = (
         for name, variants in (("saturation", "placement,tuned"), ("saturation-algorithms", "dedup,cached --time 3"))
     ),
     Recipe("findings", ("findings.json",), section="findings"),
-    Recipe("tools", ("tools.json",), section="tools --repeats 6", minutes=9),
+    Recipe("tools", ("tools.json",), section="tools --repeats 6", minutes=21),
     Recipe("scaleout", ("scaleout.json",), section="faults"),
     Recipe("scaleout-cost", ("scaleout-cost.json",), section="scaleout"),
     Recipe(
@@ -259,13 +260,13 @@ RECIPES = (
     Recipe("repeats", ("repeats.json",), section="repeats"),
     Recipe("profiler", ("profiler.json",), section="profiler --repeats 8"),
     Recipe("profiled", ("profiled.json",), section="profiled --trees 300 --repeats 14"),
-    Recipe("flame", ("flame-graphs.json",), section="flame --trees 300 --repeats 8"),
+    Recipe("flame", ("flame-graphs.json",), section="flame --trees 300 --repeats 8", minutes=8),
     Recipe(
         "matching",
         ("matching.json", "matching-devices.svg", "matching-nodes.svg"),
         section="matching --repeats 6",
         placement=True,
-        minutes=12,
+        minutes=33,
     ),
     Recipe("spread", ("spread.json",), section="spread", placement=True, minutes=1),
     Recipe("waiting", ("waiting.json",), section="waiting"),

@@ -38,7 +38,7 @@ from placebench.runtime.postgres import Server, open_server
 from placebench.runtime.running_server import RunningServer
 
 # Trees of 7 providers, and rounds: each has two requests a variant and answer.
-SIZES = {14: 5, 143: 5, 1000: 3, 14_286: 1, 142_858: 2}
+SIZES = {14: 5, 143: 5, 1000: 3, 14_286: 2, 142_858: 2}
 ANSWERS = {"limit=10": "&limit=10", "all candidates": ""}
 MOST_S = 30.0
 _DISK = "DISK_GB:10"
