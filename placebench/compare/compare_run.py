@@ -5,8 +5,10 @@ replicates that are missing. So a run that was killed can be resumed, and a repl
 replaced (`measure.replicate_series`). The rules do not look at the measured values.
 """
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -335,7 +337,12 @@ class CompareRun:
             self._run.note(f"changes to {', '.join(unchecked)} will not be noticed: {why}")
         if missing := receipt.get("not_restored"):
             self._run.note(f"not in the copies, which no superuser restores: {'; '.join(missing)}")
-        served = [each.with_server(urls[each.name]) for each in variants]
+        # Each imports its application; the control has the first one's.
+        own = [each for each in variants if not self._is_control(each)]
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            served = list(pool.map(lambda each: each.with_server(urls[each.name]), own))
+        first = served[0]
+        served += [replace(each, server=first.server, interface=first.interface) for each in variants[len(own) :]]
         servers = {
             each.name: {"server": each.server, "interface": each.interface}
             for each in served
