@@ -93,6 +93,7 @@ def test_both_halves_are_from_one_snapshot(rack: str, served: RunningServer) -> 
     assert [stock["used"] for stock in stocks] == [0] * 162
 
 
+@pytest.mark.long
 def test_a_failure_on_the_way_is_seen_by_the_client(rack: str, served: RunningServer) -> None:
     """The database goes away in the middle: the last chunk is missing, and the service answers on."""
     response = begun(served)

@@ -168,6 +168,7 @@ def test_workers_on_other_machines_make_a_load(
     assert (shared.stat().st_mtime if shared.exists() else None) == written_s
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("roles", "more", "says"),
     [

@@ -123,6 +123,7 @@ TRIPS = {
 """Of four requests, rows or steps, handshakes, BEGIN and COMMIT included; a pipeline is a transaction by itself."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("job", TRIPS)
 def test_a_protocol_has_its_own_round_trips(
     job: str, server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -223,6 +223,7 @@ def first(found: Callable[[], re.Match[str] | None], within_s: float = 20.0) -> 
     return match[1]
 
 
+@pytest.mark.long
 def test_the_locustfiles_ask_the_headline_query(seeded: str, tmp_path: Path) -> None:
     """Without a request in the spec the query of nested-perfload is asked, and answered."""
     with serve(ServerSpec(database_url=seeded, threads=2)) as server:
@@ -233,6 +234,7 @@ def test_the_locustfiles_ask_the_headline_query(seeded: str, tmp_path: Path) -> 
     assert by_default.body_bytes == [len(body)] * 6
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_foreground")
 def test_the_health_path_responds_while_all_workers_wait(seeded: str) -> None:
     """The only worker waits for a lock; another path is unknown. When the lock is released, so is the request."""
@@ -256,6 +258,7 @@ def test_the_health_path_responds_while_all_workers_wait(seeded: str) -> None:
     assert (statuses, is_done, found, process.returncode) == ([200, 404], False, 6, 0)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_foreground")
 def test_half_sent_requests_on_every_thread_are_given_up(seeded: str) -> None:
     """Two threads, each with half a request or with half a body: others are served, and the four are closed."""

@@ -112,6 +112,7 @@ def test_an_open_load_logs_in_once(served: Served, capsys: pytest.CaptureFixture
     assert send(server.url, "GET", "/private", headers={"Cookie": "sid=1"}).body == b"8"
 
 
+@pytest.mark.long
 def test_workers_of_a_load_log_in_too(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     """Each user of two processes has a session."""
     sent = ["--request", "/private", "--users", "2", "--processes", "2", "--requests", "6"]
@@ -159,6 +160,7 @@ def test_load_where_nothing_answers(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith("placebench load: nothing responds at http://127.0.0.1:1 (")
 
 
+@pytest.mark.long
 def test_ctrl_c_reports_what_was_measured(served: Served, tmp_path: Path) -> None:
     """Exit code 130; what was asked until then is printed and kept, what was under way is in flight."""
     server = served()

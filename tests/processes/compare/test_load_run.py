@@ -92,6 +92,7 @@ def test_a_request_that_got_no_answer_is_not_sent_again(tmp_path: Path) -> None:
     assert (result.requests, result.failures) == (3, 3)
 
 
+@pytest.mark.long
 def test_the_open_load_follows_one_schedule(served: Served, loaded: Loaded) -> None:
     """The same seed asks at the same moments, to the last digit, whatever the service did."""
     server = served(threads=4)
@@ -179,6 +180,7 @@ def bare_locust(kind: str, server: RunningServer, folder: Path, *options: str) -
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["closed", "open", "noop"])
 def test_bare_locust_runs_each_file(served: Served, tmp_path: Path, kind: str) -> None:
     """With nothing but locust's own options, for as long as its -t says; exit code 0."""
@@ -188,6 +190,7 @@ def test_bare_locust_runs_each_file(served: Served, tmp_path: Path, kind: str) -
     assert ("GET      /allocation_candidates" in ended.stdout) is (kind != "noop")
 
 
+@pytest.mark.long
 def test_bare_locust_fails_when_requests_fail(served: Served, tmp_path: Path) -> None:
     """A status that is not 200 gives exit code 1, also one that locust would let pass."""
     ended = bare_locust("closed", served(), tmp_path, "--candidates-path", "/work?status=202", "--requests", "2")
@@ -196,6 +199,7 @@ def test_bare_locust_fails_when_requests_fail(served: Served, tmp_path: Path) ->
     assert "status 202: boom" in ended.stdout
 
 
+@pytest.mark.long
 def test_bare_locust_fails_without_samples(served: Served, tmp_path: Path) -> None:
     """A run that ended before any request did gives exit code 1, and says how many were under way."""
     samples_file = tmp_path / "samples.json"

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 psutil = pytest.importorskip("psutil")
 
 SOAK = Path(__file__).parents[2] / "bench" / "soak.py"

@@ -108,6 +108,7 @@ def ranges(folder: Path) -> dict[str, list[list[Any]]]:
     return {name.partition("::")[2]: sorted(each.get("ranges", {}).values()) for name, each in tests.items()}
 
 
+@pytest.mark.long
 def test_a_range_has_its_reason(learned: Path) -> None:
     """The function that keeps its result where it is known, else the line that runs the statement in some runs."""
     found = ranges(learned)
@@ -117,6 +118,7 @@ def test_a_range_has_its_reason(learned: Path) -> None:
     assert found["test_three"] == [[0, 1, "differs between runs at shop.py:20 settings"]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [
