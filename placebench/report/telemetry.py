@@ -1,7 +1,7 @@
 """The page and the tables of a folder of telemetry: `telemetry_report`."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from placebench import units
 from placebench.errors import PlacebenchError
 from placebench.page.axis_charts import Line, lines
 from placebench.page.svg import Role
+from placebench.profiler.model.shortened_sql import shortened
 from placebench.report.model import Chart, Column, Report, Section, Table, code
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _MAX_POINTS = 240
 _STEPS_S = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 _MAX_ROWS = 20
+_STATEMENT_WIDTH = 60
 _ORDER = ("client", "server", "framework", "handler", "timed", "statement", "transaction", "pool")
 
 
@@ -45,6 +47,7 @@ def telemetry_report(folder: Path, telemetry: "Telemetry") -> Report:
     means["database_share"] = float(full["database_s"].sum() / full["measured_s"].sum()) if is_profiled else None
     means["rss_bytes"] = _number(full["rss_bytes"].mean())
     rows, workers = _rows(telemetry.summary()), _rows(telemetry.by_worker())
+    durations = _durations_columns(telemetry.statements)
     where = "at the client" if has_client else "at the server"
     mean_s, p95_s = requests["duration_s"].mean(), requests["duration_s"].quantile(0.95)
     headline = (
@@ -63,7 +66,7 @@ def telemetry_report(folder: Path, telemetry: "Telemetry") -> Report:
     in_use = f"{steps}: {states['full']} full of requests, {states['cut']} cut, {states['idle']} idle."
     tables = [
         Table("Means over the full steps", _NAME_AND_VALUE, _shown_means(means)),
-        Table("Durations", _DURATIONS, rows[:_MAX_ROWS], note=_left_out(rows), style="statements"),
+        Table("Durations", durations, rows[:_MAX_ROWS], note=_left_out(rows), style="statements"),
         Table("Workers", _WORKERS, workers),
     ]
     return Report(
@@ -81,6 +84,7 @@ def telemetry_report(folder: Path, telemetry: "Telemetry") -> Report:
             "steps": states,
             "means": means,
             "durations": rows,
+            "statements": dict(telemetry.statements),
             "workers": workers,
             "over_time": _rows(seconds),
             "truncated": telemetry.truncated,
@@ -221,19 +225,23 @@ _MEAN_LABELS = {
 _NAME_AND_VALUE = (Column("mean over the full steps", lambda row: row[0]), Column("value", lambda row: row[1]))
 
 
-def _duration_name(row: dict[str, Any]) -> str:
-    return " ".join(filter(None, (row["series"], row["label"], row["verb"], row["path"], row["status"])))
+def _durations_columns(statements: Mapping[str, str]) -> list[Column]:
+    """Return the columns of the durations; *statements* are the texts by the fingerprints that are their labels."""
+
+    def series(row: Mapping[str, Any]) -> str:
+        label = shortened(statements.get(row["label"], row["label"]), _STATEMENT_WIDTH)
+        return f"{row['series']} {label}".rstrip()
+
+    quantiles = (("50 %", "50%"), ("95 %", "95%"), ("99 %", "99%"), ("max", "max"))
+    return [
+        Column("series", series),
+        Column("request", lambda row: " ".join(filter(None, (row["verb"], row["path"], row["status"])))),
+        Column("count", lambda row: units.count(row["count"])),
+        Column("mean", lambda row: units.duration(row["mean"])),
+        *(Column(label, lambda row, name=name: units.duration(row[name])) for label, name in quantiles),  # type: ignore[misc]
+    ]
 
 
-_DURATIONS = (
-    Column("series and request", _duration_name),
-    Column("count", lambda row: units.count(row["count"])),
-    Column("mean", lambda row: units.duration(row["mean"])),
-    *(
-        Column(label, lambda row, label=name: units.duration(row[label]))  # type: ignore[misc]
-        for label, name in (("50 %", "50%"), ("95 %", "95%"), ("99 %", "99%"), ("max", "max"))
-    ),
-)
 _WORKERS = (
     Column("worker", lambda row: code(row["worker"])),
     Column("requests", lambda row: units.count(row["requests"])),

@@ -5,8 +5,8 @@ The main class is `Telemetry`, which `placebench.telemetry.load` returns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,11 +53,13 @@ class Telemetry:
         statement  inside the driver for one statement, label its fingerprint; with the profiler on
         transaction, pool  a BEGIN, COMMIT, ROLLBACK or CONNECT, and a wait for the pool; with the profiler on
     runtime: a row per figure: at_s, name, value, worker, part.
+    statements: the texts of the statements by their fingerprints, without literals, cut after 1000 characters.
     """
 
     durations: pd.DataFrame
     runtime: pd.DataFrame
     files: tuple[TelemetryFile, ...]
+    statements: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def truncated(self) -> int:
@@ -70,6 +72,7 @@ class Telemetry:
             self.durations[self.durations["part"] == name],
             self.runtime[self.runtime["part"] == name],
             tuple(file for file in self.files if file.part == name),
+            self.statements,
         )
 
     def summary(self, by: Sequence[str] = _BY) -> pd.DataFrame:

@@ -6,6 +6,7 @@ about two seconds (tests/bench, section telemetry).
 
 import itertools
 import json
+import re
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -23,6 +24,8 @@ _COLUMNS = {
     b"d": ("kind", "started_s", "request", "verb", "path", "status", "series", "label", "duration_s"),
     b"r": ("kind", "at_s", "name", "value"),
 }
+_STATEMENT = re.compile(rb's,([0-9a-f]+),("(?:[ !#-\[\]-~]|\\(?:["\\bfnrt]|u[0-9a-f]{4}))*")')
+"""A line with the text of a statement as JSON, in ASCII as `json.dumps` writes it."""
 _NUMBERS = ("started_s", "at_s", "server", "framework", "handler", "duration_s", "value")
 _NESTED = ("server", "framework", "handler")
 _MAX_TIME_S = 1e11
@@ -50,11 +53,13 @@ def load(folder: Path | str) -> "Telemetry":
             "to Telemeter(DIR) or --telemetry DIR"
         )
     frames = {kind: _parse_lines(kind, [file.lines[kind] for file in files]) for kind in _COLUMNS}
+    statements = {name: text for file in files for name, text in file.statements.items()}
     files_read = [file.as_read(number, frames) for number, file in enumerate(files)]
     return Telemetry(
         durations=_name_files(_durations(frames[b"q"], frames[b"d"]), files_read),
         runtime=_name_files(frames[b"r"].drop(columns="kind"), files_read),
         files=tuple(files_read),
+        statements=statements,
     )
 
 
@@ -67,29 +72,34 @@ class _SortedFile:
     head: dict[str, Any]
     lines: dict[bytes, list[bytes]]
     truncated: int
+    statements: dict[str, str]
+    """The texts of the statements by their fingerprints."""
 
     def as_read(self, number: int, frames: dict[bytes, "pd.DataFrame"]) -> TelemetryFile:
         """Return the description of the file that has this *number* in the frames."""
         lines = sum(map(len, self.lines.values()))
         read = sum(int((frame["file"] == number).sum()) for frame in frames.values())
-        return TelemetryFile(self.path, self.part, self.path.stem, self.head, read, self.truncated + lines - read)
+        truncated = self.truncated + lines - read
+        return TelemetryFile(self.path, self.part, self.path.stem, self.head, read + len(self.statements), truncated)
 
 
 def _sort_lines(path: Path, folder: Path) -> _SortedFile:
     *lines, rest = path.read_bytes().split(b"\n")
     found: dict[bytes, list[bytes]] = {kind: [] for kind in _COLUMNS}
     commas = {kind: len(columns) - 1 for kind, columns in _COLUMNS.items()}
-    head, truncated = b"", int(rest != b"")
+    head, truncated, statements = b"", int(rest != b""), dict[str, str]()
     for line in lines:
         kind = line[:1]
         if line.count(b",") == commas.get(kind) and line[1:2] == b",":
             found[kind].append(line)
         elif line[:2] == b"h," and not head:
             head = line[2:]
+        elif statement := _STATEMENT.fullmatch(line):
+            statements[statement[1].decode()] = json.loads(statement[2]).encode(errors="replace").decode()
         else:
             truncated += 1
     part = "" if path == folder else path.parent.relative_to(folder).as_posix().removeprefix(".")
-    return _SortedFile(path, part, _head(head, path), found, truncated)
+    return _SortedFile(path, part, _head(head, path), found, truncated, statements)
 
 
 def _head(line: bytes, path: Path) -> dict[str, Any]:

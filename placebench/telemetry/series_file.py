@@ -14,6 +14,7 @@ FORMAT_VERSION = 1
 REQUEST_LINE = "q,%.6f,%s,%s,%s,%s,%.7f,%s,%s\n"
 DURATION_LINE = "d,%.6f,%s,%s,%s,%s,%s,%s,%.7f\n"
 FIGURE_LINE = "r,%.6f,%s,%s\n"
+_MAX_STATEMENT = 1000
 # Rows wait in memory for the next beat. At this number a request writes them, since our thread may not get to run.
 _MAX_WAITING = 4096
 
@@ -26,6 +27,11 @@ _READINGS = 10
 def clean(text: str) -> str:
     """Return *text* as a field of a line: no comma, quote or line end, at most 200 characters."""
     return text.translate(_CLEAN)[:_MAX_FIELD]
+
+
+def statement_line(fingerprint: str, sql: str) -> str:
+    """Return the line with the text of the statements of this fingerprint; a process writes it once."""
+    return f"s,{fingerprint},{json.dumps(' '.join(sql.split())[:_MAX_STATEMENT])}\n"
 
 
 def _wall_zero_s() -> float:

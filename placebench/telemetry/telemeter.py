@@ -28,7 +28,14 @@ from placebench.telemetry.requests import (
     current_request,
     watched_handler,
 )
-from placebench.telemetry.series_file import DURATION_LINE, FIGURE_LINE, PathPatterns, SeriesFile, clean
+from placebench.telemetry.series_file import (
+    DURATION_LINE,
+    FIGURE_LINE,
+    PathPatterns,
+    SeriesFile,
+    clean,
+    statement_line,
+)
 
 _STATM = Path("/proc/self/statm")
 
@@ -139,6 +146,7 @@ class Telemeter:
                 return
             self._numbers = itertools.count(secrets.randbits(26) << 32)
             self._stop = threading.Event()
+            self._written_statements: set[str] = set()
             self.runtime: _ProcessFigures = _ProcessFigures(self._pool_in_use if self._engine is not None else None)
             name = f"{self._role}-{os.getpid()}-{secrets.token_hex(3)}.csv"
             self.file: SeriesFile = SeriesFile(self._folder / name, self._head())
@@ -198,6 +206,9 @@ class Telemeter:
         if watch is None:
             return
         for statement in recording.statements:
+            if statement.fingerprint not in self._written_statements:
+                self._written_statements.add(statement.fingerprint)
+                self.file.add(statement_line(statement.fingerprint, statement.redacted_sql))
             driver_s = (statement.execute_s or 0.0) + (statement.fetch_s or 0.0)
             watch.note("statement", statement.fingerprint, started + statement.started_s, driver_s)
             if statement.pool_wait_s:

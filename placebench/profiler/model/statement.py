@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from placebench.profiler.model.plan import PlanNode
 from placebench.profiler.model.shortened_sql import query_summary
+from placebench.profiler.model.sql_tokens import redacted
 from placebench.profiler.model.statement_facts import StatementFacts, statement_facts
 
 _HAS_ROWS = re.compile(r"^\s*copy\b|;\s*(?:copy|delete|insert|merge|select|update|values|with)\b", re.IGNORECASE)
@@ -183,6 +184,11 @@ class Statement:
     def summary(self) -> str:
         """The operations of the statement and the tables of each, as in "INSERT shipping SELECT orders"."""
         return query_summary(self.sql, None if self.database is None else self.database.system)
+
+    @property
+    def redacted_sql(self) -> str:
+        """The text with its literals as `?`, whatever the recording keeps."""
+        return redacted(self.sql, None if self.database is None else self.database.system)
 
     @property
     def is_meant_again(self) -> bool:

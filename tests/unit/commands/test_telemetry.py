@@ -9,6 +9,7 @@ import pytest
 from placebench.cli import main
 from placebench.report.telemetry import full_points
 
+SQL = 's,44a0a97454740470,"SELECT name FROM item WHERE id = ?"'
 HEAD = 'h,{"format_version": 1, "boot": "here"}'
 
 
@@ -21,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     statements = [f"d,{each},{number},GET,/,200,statement,44a0a97454740470,0.02" for number, each in enumerate(at)]
     (tmp_path / "telemetry").mkdir()
     (tmp_path / "telemetry" / "client-1.csv").write_text("\n".join([HEAD, *client]) + "\n")
-    (tmp_path / "telemetry" / "worker-1.csv").write_text("\n".join([HEAD, *server, *statements]) + "\n")
+    (tmp_path / "telemetry" / "worker-1.csv").write_text("\n".join([HEAD, SQL, *server, *statements]) + "\n")
     return tmp_path / "telemetry"
 
 
@@ -49,6 +50,11 @@ def test_a_folder_is_shown_as_text_json_and_page(folder: Path, capsys: pytest.Ca
         "handler",
         "statement",
     ]
+    assert document["statements"] == {"44a0a97454740470": "SELECT name FROM item WHERE id = ?"}
+    assert any(
+        line.startswith("statement SELECT name FROM item WHERE id = ?  GET / 200 ") for line in text.splitlines()
+    )
+    assert "44a0a97454740470" not in text
     assert text.splitlines()[0] == document["headline"]
     assert text.splitlines()[-1] == (folder / "telemetry.html").as_uri()
     page = (folder / "telemetry.html").read_text()

@@ -42,6 +42,16 @@ def test_a_file_cut_anywhere_gives_its_whole_lines(write_file: WriteFile, tmp_pa
         assert (whole, int(in_a_line)) == (file.lines, file.truncated), cut
 
 
+def test_texts_of_statements_are_read_by_their_fingerprints(write_file: WriteFile, tmp_path: Path) -> None:
+    """Commas, quotes and other letters stay, a lone surrogate does not; lines that no process writes are counted."""
+    good = ['s,0a,"SELECT a, \\"b\\" FROM \\u00e9"', 's,0b,"\\ud800"']
+    write_file("worker-1-a.csv", [REQUEST, *good, 's,0c,"cut', "s,0d,7", 's,../x,"y"'])
+    telemetry = load(tmp_path)
+
+    assert {"0a": 'SELECT a, "b" FROM é', "0b": "?"} == telemetry.statements
+    assert (3, 3) == (telemetry.files[0].lines, telemetry.truncated)
+
+
 def test_a_file_without_its_beginning_is_read(write_file: WriteFile, tmp_path: Path) -> None:
     """The head and half a line are gone: the rest of that line is counted, all others are read."""
     path = write_file("worker-1-a.csv", [REQUEST, CLIENT, FIGURE])

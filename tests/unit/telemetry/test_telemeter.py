@@ -134,7 +134,7 @@ def test_the_profiler_adds_spans_and_statements(telemeter: Telemeter, tmp_path: 
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
         with profiler.timed("look, up"), engine.connect() as connection:
-            connection.execute(text("SELECT 1")).all()
+            connection.execute(text("SELECT 'secret'")).all()
         return ok(environ, start_response)
 
     ask(telemeter.wsgi(application), path="/plain")
@@ -148,6 +148,9 @@ def test_the_profiler_adds_spans_and_statements(telemeter: Telemeter, tmp_path: 
     assert ("/recorded", "statement") in found
     assert ("/recorded", "timed") in found
     assert set(telemetry.durations.query("series == 'timed'")["label"]) == {"look; up"}
+    labels = set(telemetry.durations.query("series == 'statement'")["label"])
+    assert dict.fromkeys(labels, "SELECT ?") == telemetry.statements
+    assert telemetry.truncated == 0
     assert telemetry.durations.query("path == '/recorded'")["request"].nunique() == 1
 
 
