@@ -191,12 +191,13 @@ def _laid_out(
 
 
 def _element(tooltip: str, text: str, style: str, left: float, share: float, depth: int) -> Markup:
-    """Draw one box as a nested SVG, which clips its text."""
+    """Draw one box as a nested SVG; its text is HTML, which a browser cuts between two letters, with an ellipsis."""
+    label = element("foreignObject", element("div", text, class_="label"), width="100%", height=_ROW - 1)
     return element(
         "svg",
         element("title", tooltip),
         element("rect", width="100%", height=_ROW - 1, class_=f"frame {style}"),
-        *([element("text", text, x=4, y=_ROW - 6)] if share >= _MIN_LABELLED else []),
+        *([label] if share >= _MIN_LABELLED else []),
         x=percent(left),
         y=depth * _ROW,
         width=percent(share),

@@ -224,7 +224,7 @@ USED = [
     "opened", "linked", "by_sqlite", "by_uri", "by_folder", "mapped", "stat", "size", "access", "is_file", "added",
     "new/folder/added", "missing", "listed/one", "globbed/one", "service_data/resource", "service_data/got", "shown.py",
 ]  # fmt: skip
-UNUSED = ["README.md", "docs/page.md", "tree/one", "imported.py"]
+UNUSED = ["README.md", "docs/index.md", "tree/one", "imported.py"]
 
 
 @pytest.mark.parametrize("is_removed", [False, True])

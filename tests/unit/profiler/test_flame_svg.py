@@ -19,7 +19,7 @@ def boxes(before: dict[tuple[str, ...], float], after: dict[tuple[str, ...], flo
     picture = ElementTree.fromstring(flame_difference_svg(session(before), session(after)))
     found = {}
     for each in picture.iter("svg"):
-        name, box = each.find("text"), each.find("rect")
+        name, box = each.find("foreignObject/div"), each.find("rect")
         if name is not None and box is not None:
             found[name.text or ""] = (each.get("x", ""), each.get("width", ""), box.get("class", ""))
     return found
@@ -45,7 +45,7 @@ def test_a_narrow_box_has_its_name_in_the_tooltip_alone() -> None:
     """Of 1000 ms, 25 hold three letters and 24 do not."""
     svg = ElementTree.fromstring(flame_svg(session({("wide",): 0.951, ("fits",): 0.025, ("not",): 0.024})))
 
-    assert ["whole", "wide", "fits"] == [each.text for each in svg.iter("text")]
+    assert ["whole", "wide", "fits"] == [each.text for each in svg.iter("div")]
     assert ["wide", "fits", "not"] == [(each.text or "").split(" ")[0] for each in svg.iter("title")][-3:]
 
 
@@ -53,7 +53,7 @@ def test_a_frame_that_has_all_of_the_time_is_the_root() -> None:
     """No box that says the same stands above it."""
     made = session_of([(["request\x00x.py\x001", "view\x00x.py\x002"], 1.0), (["request\x00x.py\x001"], 1.0)])
 
-    assert ["request", "view"] == [each.text for each in ElementTree.fromstring(flame_svg(made)).iter("text")]
+    assert ["request", "view"] == [each.text for each in ElementTree.fromstring(flame_svg(made)).iter("div")]
 
 
 def test_nothing_watched_is_an_empty_picture() -> None:
@@ -73,7 +73,7 @@ def test_a_deep_installed_program_shows_who_ran_the_sql() -> None:
     flat = ["main\x00/venv/lib/python3.11/site-packages/server/x.py\x001"]
     made = session_of([([*stack, sql], 1.0), (flat, 1.0)])
 
-    texts = [each.text for each in ElementTree.fromstring(flame_svg(made)).iter("text")]
+    texts = [each.text for each in ElementTree.fromstring(flame_svg(made)).iter("div")]
 
     assert texts[1:] == ["serve0", "serve29", "handle0", "handle29", "get0", "get29", "execute0", "select ?", "main"]
 
@@ -83,7 +83,7 @@ def test_what_is_still_too_deep_loses_its_middle() -> None:
     stack = [f"walk{n}\x00/app/x.py\x001" for n in range(100)]
     made = session_of([([*stack, "select ?\x00sql\x000"], 1.0)])
 
-    texts = [each.text for each in ElementTree.fromstring(flame_svg(made)).iter("text")]
+    texts = [each.text for each in ElementTree.fromstring(flame_svg(made)).iter("div")]
 
     assert (texts[0], texts[30], texts[-2:]) == ("walk0", "… 41 frames", ["walk99", "select ?"])
 
