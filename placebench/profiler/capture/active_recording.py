@@ -242,7 +242,10 @@ class ActiveRecording(RecordingContext):
 
     def keep(self, pending: PendingStatement) -> None:
         """Keep a statement or step that has begun, or only count it if the recording is full."""
-        kept = self.statements if pending.step is None else self.steps
+        kept = self.statements
+        if pending.step is not None:
+            kept = self.steps
+            self.duplicates.end_writes(pending.connection, pending.step)
         if len(kept) < self.options.max_statements:
             kept.append(pending)
         else:

@@ -150,14 +150,19 @@ class ConnectionState:
     row_count: all rows that its cursors handed out, counted apart from the statements.
     pool_wait_s: the wait of this checkout, which goes to its first statement; later statements get 0.
     plans: the feed of the server's plans; None if the server sends none.
-    identity: equal for connections that read the same rows.
+    identity: equal for connections that read the same rows, also by their `SET search_path` and the like.
     quiet: whether there is nothing to read after a round trip: no bytes, no plans.
     number: the number of the connection in its recording, from 1 on; None for statements without a connection.
+    written: the tables that were written since its last transaction ended; None among them if not all are known.
     """
 
     __slots__ = (
+        "_local",
+        "_login",
         "_meter",
         "_read",
+        "_settings",
+        "_settings_before",
         "database",
         "identity",
         "measured_s",
@@ -167,6 +172,7 @@ class ConnectionState:
         "quiet",
         "row_count",
         "transaction",
+        "written",
     )
 
     def __init__(
@@ -184,6 +190,43 @@ class ConnectionState:
         self.row_count: int = 0
         self.pool_wait_s: float | None = None
         self.transaction: int | None = None
+        self.written: set[str | None] = set()
+        self._login: Hashable = None
+        self._settings: dict[str, Hashable] = {}
+        self._settings_before: dict[str, Hashable] | None = None
+        self._local: set[str] = set()
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the running transaction has changed a setting that decides which rows a name stands for."""
+        return self._settings_before is not None
+
+    def change_setting(self, name: str, is_local: bool, value: Hashable) -> None:
+        """Note a setting that decides which rows the names of tables stand for; None resets it, or all of them."""
+        if not self._settings:
+            self._login = self.identity
+        if self._settings_before is None and (is_local or self.transaction is not None):
+            self._settings_before = self._settings
+        if is_local:
+            self._local.add(name)
+        others = {each: kept for each, kept in self._settings.items() if name not in (each, "all")}
+        self._keep_settings(others if value is None else {**others, name: value})
+
+    def end_settings(self, step: str) -> None:
+        """Restore the settings as a COMMIT, a ROLLBACK or the RESET of a pool does."""
+        before = {} if step == "RESET" else self._settings_before
+        if before is not None:
+            if step == "COMMIT":
+                lasting = {each: kept for each, kept in self._settings.items() if each not in self._local}
+                before = {each: kept for each, kept in before.items() if each in self._local} | lasting
+            self._keep_settings(before)
+        self._settings_before = None
+        self._local.clear()
+
+    def _keep_settings(self, settings: dict[str, Hashable]) -> None:
+        if self._settings or settings:
+            self.identity = (self._login, frozenset(settings.items())) if settings else self._login
+        self._settings = settings
 
     def read_bytes(self) -> tuple[int, int] | None:
         """Return the bytes sent and received since the last call; None if they cannot be measured."""

@@ -159,11 +159,7 @@ class DriverRecorder:
         recording = pending.recording
         if recording is None or recording.options.mode == "light":  # a statement that is only counted has none
             return
-        facts = statement_facts(sql, pending.dialect)
-        if facts.kind == "read":
-            pending.compare(sql, values, cursor)
-        else:
-            pending.note_write(facts.table)
+        pending.compare(sql, values, statement_facts(sql, pending.dialect), cursor)
         if recording.options.parameters:
             pending.parameters = repr(values)[:MAX_PARAMETERS_LENGTH]
 

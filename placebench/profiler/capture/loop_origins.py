@@ -7,8 +7,9 @@ column; neither rows nor values are in the recording.
 
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
+from datetime import date, timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -21,6 +22,7 @@ _MAX_PLACES = 1_000
 _MAX_VALUES = 4
 _MAX_CELL_LENGTH = 1_000
 _EXECUTIONS = 5
+_MAX_WALK_VALUES = 20
 _KEY_TYPES = frozenset({int, str, bytes, UUID})
 _SIZED = frozenset({str, bytes, memoryview})
 
@@ -38,6 +40,8 @@ class _Statement(Protocol):
     caller: Caller | None
     outer_caller: Caller | None
     place: int
+    fetched_rows: int | None
+    sample: list[Any] | None
     load: OrmLoad | None
     origins: tuple[tuple[Any, int], ...]
 
@@ -59,6 +63,8 @@ class LoopOrigins:
     def __init__(self) -> None:
         self.results: deque[tuple[_Statement, list[Any]]] = deque(maxlen=_MAX_RESULTS)
         self._loops: dict[int, _Statement | _Loop | None] = {}
+        # The latest values of the places that may walk through a table, with the statement and its first rows.
+        self._walks: dict[int, tuple[Sequence[Any], _Statement, list[Any]]] = {}
 
     def executed(self, pending: _Statement, values: Any) -> None:
         """Note that a place runs its statement once more; the second to the fifth time look for its *values*."""
@@ -83,6 +89,38 @@ class LoopOrigins:
                 first.load = orm_load(sys._getframe(1)) or awaiting_load.get()
             columns = {match[1:]: origin for match, origin in matches.items() if match[0] in loop.varying}
             first.origins = tuple((origin, column) for (_, column), origin in columns.items())
+
+    def goes_on(self, pending: _Statement, values: Any, walks: frozenset[str]) -> bool:
+        """Return whether *values* go on where those of this place had stopped: at the next range of keys, or page.
+
+        walks: as in `StatementFacts`. A range begins at the end of the one before. A page begins behind the last row of
+        the one before; if that had more rows than are kept, it is enough that the values grow or shrink.
+        """
+        given = list(values.values()) if isinstance(values, Mapping) else values
+        if not isinstance(given, list | tuple) or len(given) > _MAX_WALK_VALUES:
+            return False
+        lines = tuple(each and each[1] for each in (pending.caller, pending.outer_caller))
+        place = hash((pending.fingerprint, lines))
+        last = self._walks.get(place)
+        if last is not None or len(self._walks) < _MAX_PLACES:
+            self._walks[place] = tuple(given), pending, pending.sample or []
+        if last is None or len(last[0]) != len(given):
+            return False
+        before, earlier, rows = last
+        count = earlier.fetched_rows or 0
+        try:
+            changed = [(old, new) for old, new in zip(before, given, strict=True) if old != new]
+            if "range" in walks and len(changed) == 2:
+                (old, new), (other_old, other_new) = changed
+                return _adjoin(new, other_old) or _adjoin(other_new, old)
+            if not count or len({new > old for old, new in changed}) != 1:
+                return False
+            if "offset" in walks and len(changed) == 1:
+                return True
+            keys = () if count > len(rows) else cells_of(rows[-1])
+            return "keys" in walks and (count > len(rows) or all(new in keys for _, new in changed))
+        except Exception:  # noqa: BLE001  values of the application's own class may refuse to be compared
+            return False
 
     def _compare(self, loop: _Loop, values: Any) -> None:
         """Keep the columns of earlier results that have had the values of every execution so far."""
@@ -113,6 +151,14 @@ class LoopOrigins:
                     continue
         before = loop.matches
         loop.matches = found if before is None else {each: before[each] for each in before if each in found}
+
+
+def _adjoin(start: Any, end: Any) -> bool:
+    """Return whether a range that starts here follows one with this end, or with whole numbers the next one."""
+    if start == end:
+        return True
+    step = timedelta(days=1) if type(start) is date else 1 if type(start) is int else None
+    return step is not None and type(start) is type(end) and start - end in (step, -step)
 
 
 def cells_of(row: Any) -> tuple[Any, ...]:

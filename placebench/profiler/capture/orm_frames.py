@@ -38,6 +38,15 @@ def orm_load(frame: FrameType | None) -> OrmLoad | None:
     return unnamed
 
 
+def managed_tables() -> set[str]:
+    """Return the tables of Django's models, in lower case; those that Django does not manage may be views."""
+    registry: Any = getattr(sys.modules.get("django.apps"), "apps", None)
+    if registry is None or not registry.models_ready:
+        return set()
+    models = (model._meta for model in registry.get_models(include_auto_created=True))
+    return {each.db_table.rpartition(".")[2].strip('"').lower() for each in models if each.managed and not each.proxy}
+
+
 def _version(orm: str) -> str:
     module = sys.modules.get(orm)
     found: Any = getattr(module, "__version__", None) or getattr(module, "VERSION", "")

@@ -4,18 +4,19 @@ The main classes are `PendingStatement`, `RecordingContext` (what all pending st
 `_DuplicateDetector` (statements that run again with equal values, rows that are fetched again).
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from placebench.profiler.capture.connection_state import ConnectionState
 from placebench.profiler.capture.loop_origins import MAX_SAMPLED_ROWS, LoopOrigins, is_wide
 from placebench.profiler.capture.options import Clock, Options
+from placebench.profiler.capture.orm_frames import managed_tables
 from placebench.profiler.capture.sent_values import UNKNOWN, comparable, count_values
 from placebench.profiler.model.plan import PlanNode, read_plan
 from placebench.profiler.model.sql_tokens import redacted
-from placebench.profiler.model.statement import Caller, OrmLoad, Statement, Transaction
-from placebench.profiler.model.statement_facts import SECOND_STATEMENT, statement_facts
+from placebench.profiler.model.statement import Caller, DatabaseAddress, OrmLoad, Statement, Transaction
+from placebench.profiler.model.statement_facts import SECOND_STATEMENT, StatementFacts, statement_facts
 
 if TYPE_CHECKING:
     from placebench.profiler.capture.external_flame_graph import ExternalFlameGraph
@@ -69,47 +70,82 @@ class _DuplicateDetector:
     """Remembers the statements and the primary keys that one recording has seen."""
 
     def __init__(self) -> None:
-        self._statements: set[int] = set()
+        # Each read, by its text, values and database, with the state in which it found its relations.
+        self._states: dict[int, int] = {}
         # Each primary key of a table of a database, with the statement that fetched it first.
         self._rows: dict[tuple[str, Hashable], dict[Any, int]] = {}
         self._kept = 0
-        # How often each table was written.
-        self._writes: dict[str, int] = {}
+        # How often each table was written, and how often anything was; writes of everything are under None.
+        self._writes: dict[str | None, int] = {None: 0}
+        self._changes = 0
+        self.tables: set[str] = set()
+        """Relations that are known to be tables: a write of another table leaves them as they are."""
+        self._has_managed = False
+        self._readers: set[int | None] = set()
+        """The numbers of the connections that read."""
 
-    def add_write(self, table: str | None) -> None:
-        """Forget the reads of *table*, which a statement changed: all reads if it is None, none if it is empty."""
+    def add_write(self, table: str | None, connection: ConnectionState | None = None) -> None:
+        """Note that *table* was changed: all relations if it is None, none if it is empty.
+
+        A relation that may be a view of the table changes with it. connection: whose transaction may undo the change.
+        """
         if table == "":
             return
-        if table is None:
-            self._statements.clear()
-            self._rows.clear()
-            return
+        self._changes += 1
         self._writes[table] = self._writes.get(table, 0) + 1
-        for key in [key for key in self._rows if key[0].rpartition(".")[2].lower() == table]:
-            del self._rows[key]
+        if connection is not None:
+            connection.written.add(table)
+        for key in list(self._rows):
+            name = key[0].rpartition(".")[2].lower()
+            if table in (None, name) or not self._are_tables({name}):
+                del self._rows[key]
 
-    def is_repeated(self, sql: str, values: bytes | str | None, database: Hashable) -> bool | None:
-        """Return whether this read ran with these values since its tables were written; None if that is not known.
+    def end_writes(self, connection: ConnectionState, step: str) -> None:
+        """Note a transaction step: what the connection wrote may be undone, or other connections may see it now."""
+        is_undone = step in ("PREPARE", "ROLLBACK", "ROLLBACK TO")
+        if step in ("COMMIT PREPARED", "ROLLBACK PREPARED") or (step == "ROLLBACK TO" and connection.has_changed):
+            self.add_write(None)
+        elif is_undone or (step == "COMMIT" and self._readers - {connection.number}):
+            for table in connection.written:
+                self.add_write(table)
+        if step in ("COMMIT", "PREPARE", "RESET", "ROLLBACK"):
+            connection.written.clear()
+            connection.end_settings(step)
 
-        values: in a form that is equal for equal values. database: where it reads; another database has other rows.
+    def _are_tables(self, relations: Iterable[str]) -> bool:
+        """Return whether all these relations are known to be tables: by an ORM, or because they were written."""
+        if not self._has_managed:
+            self._has_managed = True
+            self.tables |= managed_tables()
+        return all(each in self._writes or each in self.tables for each in relations)
+
+    def look_up(self, read: "PendingStatement", sql: str, values: bytes | str | None, facts: StatementFacts) -> None:
+        """Note whether *read* ran with these values before, and whether its relations may have changed since.
+
+        values: in a form that is equal for equal values; None if they are not known.
         """
+        self._readers.add(read.connection.number)
+        read.repeated = None
         if values is None:
-            return None
-        if self._writes:
-            lowered = sql.lower()
-            written = [times for table, times in self._writes.items() if table in lowered]
-            sql += str(written) if written else ""
-        key = hash((sql, values, database))
-        repeated = key in self._statements
-        if not repeated and len(self._statements) >= _MAX_KEYS:
-            return None  # it may be one of those that are not remembered
-        self._statements.add(key)
-        return repeated
+            return
+        state = -self._changes
+        if state:
+            calls = facts.unknown_function is not None and facts.unknown_function.endswith(")")
+            if not calls and self._are_tables(facts.relations):
+                state = self._writes[None] + sum(self._writes.get(each, 0) for each in facts.relations)
+        key = hash((sql, values, read.identity))
+        before = self._states.get(key)
+        if before is None and len(self._states) >= _MAX_KEYS:
+            return  # it may be one of those that are not remembered
+        self._states[key] = state
+        read.repeated = before == state
+        if before not in (None, state):
+            read.sequel = "again"
 
     def count_redundant(self, column: KeyColumn, rows: Sequence[Any], database: Hashable, statement: int) -> int:
         """Count the distinct keys of these rows that another statement had fetched before; 50 to 100 ns per row.
 
-        database: as for `is_repeated`. statement: a number that identifies the statement that fetched *rows*.
+        database: another one has other rows. statement: a number that identifies the statement that fetched *rows*.
         """
         firsts = self._rows.setdefault((column.table, database), {})
         try:
@@ -163,9 +199,8 @@ class RecordingContext:
         self.databases: dict[Hashable, int] = {}
         """The number of each database; a recording inside of another one has the other's."""
 
-    def database_number(self, connection: ConnectionState) -> int | None:
-        """Return the number of the database, as in `Statement`."""
-        identity, database = connection.identity, connection.database
+    def database_number(self, identity: Hashable, database: DatabaseAddress | None) -> int | None:
+        """Return the number of the database with this identity, as in `Statement`."""
         is_sqlite = database is not None and database.system == "sqlite"
         if isinstance(identity, int) and not is_sqlite:  # one per connection, for lack of a name
             return None
@@ -214,6 +249,7 @@ class PendingStatement:
     single_rows: list[Any] | None = None
     redundant_rows: int | None = None
     repeated: bool | None = None
+    sequel: str | None = None
     relationship: str | None = None
     load: OrmLoad | None = None
     place = 0
@@ -227,8 +263,8 @@ class PendingStatement:
     bytes_received: int | None = None
     cache_hit: bool | None = None
     engine: int | None = None
-    unsent: tuple[str, _SendingCursor] | None = None
-    """Text and cursor of a read whose values can only be compared after they were sent."""
+    unsent: tuple[str, StatementFacts, _SendingCursor] | None = None
+    """Text, facts and cursor of a read whose values can only be compared after they were sent."""
     executions = 1
     value_count: int | None = None
     total_rows: int | None = None
@@ -254,6 +290,7 @@ class PendingStatement:
         self.sql: str = sql[:_MAX_SQL_LENGTH]
         self.step = step
         self.number: int | None = connection.transaction
+        self.identity: Hashable = connection.identity
         # Every statement reads these: an attribute of the class would be looked up in the object first.
         self.executing = True
         self.rows_come_alone: bool = False
@@ -391,7 +428,7 @@ class PendingStatement:
         if getattr(error, "placebench_statement", self) is not self:
             return
         self.error = type(error).__name__
-        if self.repeated is not None:
+        if self.repeated is not None or self.step is not None:
             self.recording.duplicates.add_write(None)
         if not self.recording.options.parameters:  # a message may quote values
             return
@@ -400,29 +437,38 @@ class PendingStatement:
         except Exception as broken:  # noqa: BLE001  the __str__ of an application's error may fail
             self.error += f": (its message cannot be shown: {type(broken).__name__})"
 
-    def compare(self, sql: str, values: object, cursor: _SendingCursor | None = None) -> None:
-        """Note whether this read ran before with equal values; *cursor* later returns values of unknown classes."""
+    def compare(self, sql: str, values: object, facts: StatementFacts, cursor: _SendingCursor | None = None) -> None:
+        """Note what a write changes, or whether a read ran before with equal values.
+
+        cursor: returns values of unknown classes after they were sent.
+        """
+        if facts.kind != "read":
+            if facts.walks and self.recording.origins.goes_on(self, values, facts.walks):
+                self.sequel = "next"
+            self.recording.duplicates.add_write(facts.table, self.connection)
+            self.repeated = False
+            if facts.setting is not None:
+                value = (sql, comparable(values)) if facts.first_word not in ("reset", "discard") else None
+                self.connection.change_setting(*facts.setting, value)
+            return
         shown, self.value_count = comparable(values), count_values(values)
         if shown is None and cursor is not None:
-            self.unsent = sql, cursor
+            self.unsent = sql, facts, cursor
             cursor.will_be_asked()
-        self.repeated = self.recording.duplicates.is_repeated(sql, shown, self.connection.identity)
+        self.recording.duplicates.look_up(self, sql, shown, facts)
         self.sample = []
         if values is not UNKNOWN:  # those of a statement that is only prepared come with its execution
             self.recording.origins.executed(self, values)
+            if facts.walks and self.recording.origins.goes_on(self, values, facts.walks):
+                self.sequel = "next"
 
-    def note_write(self, table: str | None) -> None:
-        """Note that this statement changed *table*, nothing that is read (empty), or something unknown (None)."""
-        self.recording.duplicates.add_write(table)
-        self.repeated = False
-
-    def _compare_sent(self, sql: str, cursor: _SendingCursor) -> None:
+    def _compare_sent(self, sql: str, facts: StatementFacts, cursor: _SendingCursor) -> None:
         """Note whether this read ran before, by what the driver sent; skip an executemany, which sent several sets."""
         self.unsent = None  # or the cursor would live longer than in the application
         try:
-            sent, identity = cursor.sent(), self.connection.identity
+            sent = cursor.sent()
             if self.error is None and self.executions == 1:
-                self.repeated = self.recording.duplicates.is_repeated(sql, sent, identity)
+                self.recording.duplicates.look_up(self, sql, sent, facts)
         except Exception as error:  # noqa: BLE001  called inside of the application's own calls
             self.recording.report_failure(error)
 
@@ -440,7 +486,7 @@ class PendingStatement:
         return replace(plan, may_stop=True) if self.is_cursor else plan
 
     def _count_redundant(self, key: KeyColumn, rows: Sequence[Any]) -> None:
-        redundant = self.recording.duplicates.count_redundant(key, rows, self.connection.identity, id(self))
+        redundant = self.recording.duplicates.count_redundant(key, rows, self.identity, id(self))
         self.redundant_rows = (self.redundant_rows or 0) + redundant
         if key.others:
             self._add_entities(key.position, key.others, rows)
@@ -510,6 +556,7 @@ class PendingStatement:
             redundant_rows=self.redundant_rows,
             # A result that may change is requested again on purpose.
             repeated=None if self.repeated and statement_facts(self.sql, self.dialect).volatile else self.repeated,
+            sequel=self.sequel,
             relationship=self.relationship,
             batch=self.batch,
             connection=self.connection.number,
@@ -517,7 +564,7 @@ class PendingStatement:
             engine=self.engine,
             value_count=self.value_count if self.executions == 1 else self.executions or None,
             entity_count=self._entity_count(),
-            database_number=self.recording.database_number(self.connection),
+            database_number=self.recording.database_number(self.identity, self.connection.database),
             load=self.load,
             origins=tuple((each.started - origin, column) for each, column in self.origins),
         )

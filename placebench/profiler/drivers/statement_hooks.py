@@ -15,6 +15,7 @@ import sqlalchemy
 from sqlalchemy import Column, Table, event
 from sqlalchemy.engine import Connection, Engine, interfaces
 from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy.sql import visitors
 
 from placebench.profiler.capture.active_recording import ActiveRecording
 from placebench.profiler.capture.connection_state import driver_connection
@@ -34,7 +35,7 @@ from placebench.profiler.drivers.engine import (
 )
 from placebench.profiler.drivers.fetch_timer import time_fetches
 from placebench.profiler.model.statement import OrmLoad
-from placebench.profiler.model.statement_facts import statement_facts
+from placebench.profiler.model.statement_facts import StatementFacts, statement_facts
 
 # SQLAlchemy 1.4.0 has these names of 2.0 or of a late patch release of 1.4 under another name, or not at all.
 _CACHE_HIT: Any = DefaultDialect.CACHE_HIT
@@ -259,6 +260,9 @@ class StatementHooks(DriverRecorder):
                 pending.pool_wait_s, state.pool_wait_s = state.pool_wait_s, 0.0  # once: the next statements get 0
             if info.writes:
                 _count_batches(pending, context)
+            schemas = context.execution_options.get("schema_translate_map")
+            if schemas:
+                pending.identity = pending.identity, frozenset(schemas.items())
             if mode != "light":
                 _describe(pending, info, statement, parameters, timed)
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
@@ -379,15 +383,16 @@ class _StatementInfo(NamedTuple):
     """Facts shared by every execution of a statement.
 
     dialect: the name of SQLAlchemy's dialect. step: the kind of transaction step; None for a statement.
-    writes: whether it may change what a read finds. table: the table that a write changes, if that is known.
+    writes: whether it may change what a read finds. tables: relations that are tables, by their definition.
     key: where the primary key is in its rows. load: the relationship that the ORM loads by it.
     """
 
     fingerprint: str
     dialect: str
     step: str | None
+    facts: StatementFacts
     writes: bool = False
-    table: str | None = None
+    tables: frozenset[str] = frozenset()
     key: KeyColumn | None = None
     load: OrmLoad | None = None
 
@@ -399,14 +404,37 @@ def _statement_info(compiled: Any, statement: str, dialect: str) -> _StatementIn
     # The template: its IN lists are not expanded, and no other listener has rewritten it.
     template = compiled.string or statement
     key, load = _key_column(compiled), _relationship_load(compiled)
-    compiled.placebench_info = _info_of_text(template, dialect)._replace(key=key, load=load)
+    info = _info_of_text(template, dialect)
+    tables = frozenset() if info.writes else _known_tables(compiled, info.facts.relations)
+    compiled.placebench_info = info._replace(key=key, load=load, tables=tables)
     return compiled.placebench_info  # type: ignore[no-any-return]
 
 
 def _info_of_text(statement: str, dialect: str) -> _StatementInfo:
     facts = statement_facts(statement, dialect)
     writes = facts.step is None and facts.kind != "read"
-    return _StatementInfo(facts.fingerprint, dialect, facts.step, writes, facts.table if writes else None)
+    return _StatementInfo(facts.fingerprint, dialect, facts.step, facts, writes)
+
+
+def _known_tables(compiled: Any, relations: frozenset[str]) -> frozenset[str]:
+    """Return those of the relations that are tables by their definition: a view has no keys, indexes or defaults."""
+    statement = getattr(compiled.compile_state, "statement", compiled.statement)
+    metadata = {each.metadata for each in visitors.iterate(statement) if isinstance(each, Table)}
+    tables = [table for each in metadata for table in each.tables.values()]
+    referenced = {key.target_fullname.rpartition(".")[0] for table in tables for key in table.foreign_keys}
+    return frozenset(
+        table.name.lower()
+        for table in tables
+        if table.name.lower() in relations
+        and not table.info.get("is_view")
+        and (
+            table.fullname in referenced
+            or table.foreign_keys
+            or table.indexes
+            or len(table.constraints) > 1
+            or any(each.default is not None or each.server_default is not None for each in table.columns)
+        )
+    )
 
 
 def _key_column(compiled: Any) -> KeyColumn | None:
@@ -481,10 +509,9 @@ def _describe(
     pending.caller, pending.outer_caller = find_callers(sys._getframe(6), recording.application)
     if info.load is not None:
         pending.relationship, pending.load = info.load.relation, info.load
-    if info.writes:
-        pending.note_write(info.table)
-    elif info.step is None:
-        pending.compare(statement, parameters, cursor)
+    if info.step is None:
+        recording.duplicates.tables |= info.tables
+        pending.compare(statement, parameters, info.facts, cursor)
     pending.key = info.key
     if recording.options.parameters:
         pending.parameters = repr(parameters)[:MAX_PARAMETERS_LENGTH]

@@ -218,7 +218,7 @@ class RecordingData:
             if span["request"] == 1:
                 del span["request"]
         for statement in (*lists["statements"], *(place["first"] for place in lists["unkept_places"])):
-            for name in ("load", "origins"):
+            for name in ("load", "origins", "sequel"):
                 if not statement[name]:
                     del statement[name]
         plain["unkept"] = asdict(self.unkept)

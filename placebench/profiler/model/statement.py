@@ -114,6 +114,8 @@ class Statement:
     repeated: whether the same text had run with the same values on the same database in the same record, and nothing
         was written since to a table that it names; False for a write, None in mode "light" and for values that cannot
         be compared.
+    sequel: "again" if the same text had run with the same values, and what it reads may have changed since; "next" if
+        it goes on where its line had stopped, at the next range of keys or the next page; None for others.
     relationship: the relationship of the ORM that it loads, such as "Order.items"; None if it loads none.
     outer_caller: the next line of the application above the caller, which called the helper that ran the statement.
     batch: the number of the batch of an insertmanyvalues, 1 for the first; None for other statements.
@@ -163,6 +165,7 @@ class Statement:
     database_number: int | None = None
     load: OrmLoad | None = None
     origins: tuple[tuple[float, int], ...] = ()
+    sequel: str | None = None
 
     @property
     def elapsed_s(self) -> float:
@@ -192,7 +195,13 @@ class Statement:
 
     @property
     def is_meant_again(self) -> bool:
-        """Whether the statement repeats an earlier one: a duplicate, or a call for a new result (nextval, a lock)."""
+        """Whether the statement is no new one of a loop over rows.
+
+        That is a duplicate, a read of what may have changed since, a call for a new result (nextval, a lock), the next
+        part of a table (one row after the other is a loop), or the next job of a queue.
+        """
+        if self.facts.takes_rows or self.sequel == "again" or (self.sequel == "next" and self.row_count != 1):
+            return True
         if self.repeated is None:  # in mode light the values are not known, but a duplicate is not reported either
             return self.caller is not None and self.facts.volatile is not None
         return self.repeated

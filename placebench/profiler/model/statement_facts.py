@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from placebench.profiler.model.normalised_sql import normalised_tokens
+from placebench.profiler.model.relation_names import relation_names
 from placebench.profiler.model.sql_tokens import MAX_REMEMBERED, MAX_REMEMBERED_LENGTH
 
 
@@ -31,6 +32,13 @@ class StatementFacts(NamedTuple):
         row that a read finds is changed. After SET search_path the name may be another table's.
     volatile: the function, view or clause that may make a read find something else each time; None if none is known.
     unknown_function: a called function that may be volatile or not; None without any.
+    setting: the name of a setting that decides which rows the name of a table stands for, such as search_path, a role
+        or one of the application's own, and whether it ends with its transaction; None for other statements.
+    relations: the tables and views that it reads, as in `relation_names`.
+    takes_rows: whether it chooses rows as a worker of a queue does: with SKIP LOCKED, or by an UPDATE or DELETE of
+        rows that a LIMIT chooses from the same table.
+    walks: how it may read or write one part of a table after the other: by a "range" of keys, by pages from the "keys"
+        of the last one on, or by pages at an "offset".
     """
 
     fingerprint: str
@@ -41,6 +49,10 @@ class StatementFacts(NamedTuple):
     table: str | None
     volatile: str | None
     unknown_function: str | None
+    relations: frozenset[str]
+    setting: tuple[str, bool] | None
+    takes_rows: bool
+    walks: frozenset[str]
 
 
 SECOND_STATEMENT = re.compile(r";\s*\w")
@@ -84,6 +96,9 @@ def _read_statement(sql: str, dialect: str | None) -> StatementFacts:
         begins = [at for at in _beginnings(tokens, first) if tokens[at] not in blocks]
         steps = [_transaction_step(tokens[at : at + 4]) for at in begins]
     is_alone = len(steps) <= 1 and word in _STEPS
+    if any(step in ("COMMIT", "ROLLBACK", "ROLLBACK TO") for step in steps):
+        table = None  # writes of earlier texts may be undone, or seen by others
+    relations = relation_names(tokens)
     return StatementFacts(
         fingerprint=blake2b(" ".join(tokens).encode(errors="surrogatepass"), digest_size=8).hexdigest(),
         step=_transaction_step(tokens[first : first + 4]) if is_alone else None,
@@ -93,6 +108,10 @@ def _read_statement(sql: str, dialect: str | None) -> StatementFacts:
         table=table,
         volatile=volatile,
         unknown_function=unknown,
+        relations=relations,
+        setting=_row_setting(tokens[first:]) if kind == "setting" else None,
+        takes_rows=_takes_rows(tokens, kind, word, is_alone=relations <= {table}),
+        walks=_walks(frozenset(tokens)),
     )
 
 
@@ -169,6 +188,50 @@ def _effect(tokens: Sequence[str], first: int, word: str) -> tuple[str, str | No
         return "other", table
     sets = "set_config" in tokens and "from" not in tokens[: tokens.index("set_config")]
     return "setting" if sets or verb in _SETTINGS else "read", None
+
+
+def _takes_rows(tokens: Sequence[str], kind: str, word: str, *, is_alone: bool) -> bool:
+    """Return whether a statement chooses rows as in `StatementFacts`; is_alone: whether it names one table only."""
+    if "readpast" in tokens or ("skip", "locked") in itertools.pairwise(tokens):
+        return True
+    if kind not in ("update", "delete") or not is_alone:
+        return False
+    depth, is_condition = 0, word == "with"
+    for token in tokens:
+        depth += (token == "(") - (token == ")")
+        is_condition = is_condition or (token == "where" and depth == 0)
+        if token in ("limit", "fetch") and (is_condition or depth == 0):
+            return True
+    return False
+
+
+def _walks(tokens: frozenset[str]) -> frozenset[str]:
+    """Return how a statement may walk through a table, as in `StatementFacts`."""
+    has_pages = "limit" in tokens or "fetch" in tokens
+    ways = {
+        "range": "between" in tokens or tokens >= {">", "<"},
+        "keys": has_pages and (">" in tokens or "<" in tokens),
+        "offset": has_pages and "offset" in tokens,
+    }
+    return frozenset(way for way, is_possible in ways.items() if is_possible)
+
+
+_ROW_SETTINGS = frozenset(
+    {"all", "authorization", "current_schema", "role", "row_security", "schema", "search_path", "set_config"}
+)
+
+
+def _row_setting(tokens: Sequence[str]) -> tuple[str, bool] | None:
+    """Return the setting as in `StatementFacts`; the name that set_config is given may be a value."""
+    if "set_config" in tokens:
+        return "set_config", "false" not in tokens
+    verb, *names = tokens
+    if verb in ("use", "discard"):
+        return "schema" if verb == "use" else "all", False
+    is_local = names[:1] == ["local"]
+    name, *behind = [each for each in names if each not in ("global", "local", "session", "=")] or [""]
+    is_own = name == "@" or behind[:1] == ["."]
+    return (f"{name}{''.join(behind[:2])}" if is_own else name, is_local) if is_own or name in _ROW_SETTINGS else None
 
 
 def _beginnings(tokens: Sequence[str], first: int) -> Iterator[int]:

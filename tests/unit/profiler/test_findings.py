@@ -101,6 +101,44 @@ def test_a_light_recording_claims_neither_line_nor_values() -> None:
     assert finding.title == ("5 times; mode full records from where, and whether with other values")
 
 
+def test_a_tree_that_is_read_level_by_level_needs_one_recursive_query() -> None:
+    """Each level has as many values as the one before has rows; lists of a constant length are no levels."""
+    sizes = ((1, 2), (2, 4), (4, 8), (8, 3), (3, 0))
+    levels = [statement(value_count=values, row_count=rows) for values, rows in sizes]
+    pairs = [statement(value_count=2, row_count=2)] * 5
+
+    assert [
+        "WITH RECURSIVE" in find(Recording("r", "full", statements=each))[0].advice for each in (levels, pairs)
+    ] == [True, False]
+
+
+def test_rows_that_are_deleted_and_returned_need_no_cascade() -> None:
+    """The application wants the rows: a cascade would not return them."""
+    texts = "delete from t where id = ? returning id", "delete from t where id = ?"
+    found = [find(Recording("r", "full", statements=[statement(sql=each)] * 5))[0] for each in texts]
+
+    assert [each.advice for each in found] == [
+        "one DELETE with an IN list",
+        "one DELETE with an IN list, or cascades in the database",
+    ]
+
+
+def test_what_runs_again_or_goes_on_is_no_loop() -> None:
+    """A read after a write, a range of keys, a page; one row after the other is a loop."""
+    assert kinds(*[statement(sequel="again")] * 9) == []
+    assert kinds(*[statement(sequel="next", row_count=10)] * 9) == []
+    assert kinds(*[statement(sequel="next", row_count=1)] * 9) == [("n+1", 9)]
+
+
+def test_the_work_for_each_job_of_a_queue_is_no_loop() -> None:
+    """A job is taken between two executions of the line; without one of them it is a loop."""
+    take = statement(sql="select id from job limit 1 for update skip locked", fingerprint="g", caller=THERE)
+    done = statement(sql="update job set state = ? where id = ?")
+
+    assert kinds(*[take, done] * 6) == []
+    assert kinds(*[take, done] * 5, done) == [("n+1", 6)]
+
+
 def test_the_batches_of_one_insert_are_no_loop() -> None:
     """Nine batches of one statement; but five statements of a batch each are five."""
     assert kinds(*[statement(batch=number) for number in range(1, 10)]) == []

@@ -4,13 +4,14 @@ The parents are certain if the loop's values were in one column of the rows of a
 and the names of tables and columns say the same. Where one of these is missing, `Parents.doubt` says which.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from placebench import units
 from placebench.profiler.model.normalised_sql import normalised_tokens
 from placebench.profiler.model.recording_data import RecordingData
+from placebench.profiler.model.relation_names import relation_names
 from placebench.profiler.model.shortened_sql import shortened
 from placebench.profiler.model.statement import Caller, Statement
 
@@ -19,7 +20,6 @@ _KEYS = frozenset({"id", "pk", "uuid", "guid", "key", "rowid"})
 _FETCH_MODES = (6, 1)
 """The version of Django from which on a query set has `fetch_mode`."""
 UNKNOWN_ORM = "load all at once: a join, an IN list, or an ORM's eager loading (selectinload, prefetch_related)"
-_ENDS_OF_LIST = frozenset({"where", "group", "order", "limit", "union", "having", "window", "for", "fetch", "offset"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +170,8 @@ def _stem(column: str) -> str:
 @lru_cache(maxsize=512)
 def _names(sql: str, dialect: str | None) -> tuple[list[str], set[str], set[str]]:
     """Return the selected columns (empty for an expression), the tables, and the columns compared with one value."""
-    tokens = [each.strip('"`[]').lower() for each in normalised_tokens(sql, dialect)]
-    tables = set(_tables(tokens))
+    quoted = normalised_tokens(sql, dialect)
+    tokens = [each.strip('"`[]').lower() for each in quoted]
     compared = set()
     for at in range(1, len(tokens)):
         if tokens[at : at + 2] == ["=", "?"] or tokens[at : at + 3] == ["in", "(", "?"]:
@@ -179,7 +179,7 @@ def _names(sql: str, dialect: str | None) -> tuple[list[str], set[str], set[str]
         elif tokens[at - 1 : at + 1] == ["?", "="]:
             name = tokens[at + 1 : at + 4]
             compared.update(name[2:] if name[1:2] == ["."] else name[:1])
-    return _selected(tokens), tables, compared
+    return _selected(tokens), set(relation_names(quoted)), compared
 
 
 def _selected(tokens: Sequence[str]) -> list[str]:
@@ -204,21 +204,6 @@ def _selected(tokens: Sequence[str]) -> list[str]:
         is_name = len(plain) == 1 or (len(plain) in (3, 5) and plain[-2] == ".")
         names.append(plain[-1] if is_name else "")
     return names
-
-
-def _tables(tokens: Sequence[str]) -> Iterator[str]:
-    """Yield the names after FROM and JOIN, and after the commas of a list of tables."""
-    inside = False
-    for at, token in enumerate(tokens):
-        if token in ("from", "join") or (inside and token == ","):
-            name = tokens[at + 1 : at + 6]
-            while len(name) > 2 and name[1] == ".":
-                name = name[2:]
-            yield from name[:1]
-        if token == "from":
-            inside = True
-        elif token in _ENDS_OF_LIST or token == "(":
-            inside = False
 
 
 def load_at_once(statement: Statement) -> str:

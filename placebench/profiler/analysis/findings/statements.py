@@ -19,6 +19,8 @@ from placebench.profiler.model.statement import Caller, Statement, UnkeptStateme
 _LIMIT = re.compile(r"\blimit\b|\bfetch\s+(?:first|next)\b", re.IGNORECASE)
 # A response has some 40 bytes per column for its name and its type, besides the rows.
 _DESCRIPTION_BYTES = 8_000
+_RETURNING = re.compile(r"\breturning\b", re.IGNORECASE)
+_ONE_TREE = "read all levels at once: a recursive query (WITH RECURSIVE), or a column with the path of each row"
 _ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 
 
@@ -54,6 +56,8 @@ def n_plus_one(statements: Statements, unkept: Unkept, recording: RecordingData,
     items = sum(each.item_count for each in different) + sum(each.item_count for each in beyond)
     if items >= limits.batch_size * count or (not beyond and are_chunks(different, recording)):
         return
+    if most_in_one_request(different, ()) >= limits.repeats and _are_jobs(different, recording):
+        return
     seconds = sum(each.elapsed_s for each in different) + sum(each.different_s for each in beyond)
     if first.kind != "read":
         yield _write_loop(first, f"{most} times{where(recording)}", count, seconds)
@@ -66,8 +70,42 @@ def n_plus_one(statements: Statements, unkept: Unkept, recording: RecordingData,
         title = f"{most} times{where(recording)}; mode full records from where, and whether with other values"
     elif relation := first.relationship or (known.load.relation if known.load is not None else ""):
         title = f"{title}, loading {relation}"
+    if _are_levels(different):
+        yield finding_at("n+1", title, _ONE_TREE, [first], count=count, seconds=seconds)
+        return
     found = finding_at("n+1", title, load_at_once(known), [first], count=count, seconds=seconds)
     yield replace(found, parents=find_parents(different, most, recording))
+
+
+def _are_jobs(statements: Statements, recording: RecordingData) -> bool:
+    """Return whether each execution is for another job of a queue.
+
+    The next job is taken between any two of them: with SKIP LOCKED and the like, or before a write, by a read of its
+    table that runs again with the same values.
+    """
+    table = statements[0].facts.table
+    own = {id(each) for each in statements}
+    waiting, is_taken = set[int](), False
+    for each in recording.statements:
+        if each.facts.takes_rows or (table and each.sequel == "again" and table in each.facts.relations):
+            is_taken = is_taken or each.request in waiting
+            waiting.discard(each.request)
+        elif id(each) in own:
+            if each.request in waiting:
+                return False
+            waiting.add(each.request)
+    return is_taken
+
+
+def _are_levels(statements: Statements) -> bool:
+    """Return whether each execution searches for the rows of the one before, as one that goes down a tree does."""
+    runs = sorted(statements, key=lambda each: (each.request, each.started_s))
+    others = {
+        (late.value_count or 0) - (early.row_count or 0)
+        for early, late in itertools.pairwise(runs)
+        if early.request == late.request
+    }
+    return len(others) == 1 and min(others) >= 0 and len({each.value_count for each in runs}) > 1
 
 
 def _write_loop(first: Statement, how_often: str, count: int, seconds: float) -> Finding:
@@ -75,7 +113,8 @@ def _write_loop(first: Statement, how_often: str, count: int, seconds: float) ->
     advice = {
         "insert": "insert all rows at once: session.add_all, execute(insert(table), rows), or Django's bulk_create",
         "update": "one UPDATE for all rows: with an IN list or a join, or execute(update(Class), rows)",
-        "delete": "one DELETE with an IN list, or cascades in the database",
+        "delete": "one DELETE with an IN list"
+        + ("" if _RETURNING.search(first.sql) else ", or cascades in the database"),
     }.get(first.kind, "one statement for all of them, if there is one")
     title = f"{how_often} from one line, one row after the other"
     return finding_at("n+1", title, advice, [first], count=count, seconds=seconds)
@@ -91,6 +130,8 @@ def _are_pages(first: Statement, statements: Statements, beyond: Unkept) -> bool
         counts += [each.first_row_count, each.last_row_count][2 - min(each.different, 2) :]
         if not each.has_full_pages:
             return False
+    if len(counts) > 2 and not counts[-1]:  # the loop ended with an empty page
+        counts.pop()
     full = counts[0] or 0
     return full > 1 and set(counts[:-1]) == {full} and (counts[-1] or 0) <= full
 
