@@ -51,7 +51,7 @@ def make_ignored_folder(folder: Path, *, error: type[PlacebenchError] = Placeben
     make_folder(folder, error=error)
     if is_new:
         (folder / ".gitignore").write_text(
-            "# Measurements may hold copies of data and settings: do not commit them.\n*\n"
+            "# Measurements may hold copies of data and settings: do not commit them.\n*\n", encoding="utf-8"
         )
     return folder
 

@@ -143,7 +143,7 @@ def test_a_protocol_has_its_own_round_trips(
     ("options", "said"),
     [
         (["--latency-ms=-5"], "a latency of -5 ms: expected 0 to 370 ms"),
-        (["--latency-ms", "soon"], "--latency-ms 'soon': expected milliseconds with commas between, as 0,50"),
+        (["--latency-ms", "soon"], "--latency-ms 'soon': expected milliseconds with commas between, such as 0,50"),
         (["--bandwidth-mbit", "0"], "argument --bandwidth-mbit: expected a number above 0 and up to 1e+06, saw '0'"),
         (["--proxies", "9"], "argument --proxies: expected a whole number from 1 to 8, saw '9'"),
         (["--compress"], "--compress is for responses to the client: add --between client"),
