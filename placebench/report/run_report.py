@@ -198,17 +198,26 @@ def _request(figures: Figures) -> Section:
     return request_section(figures.run.head, facts, *notes)
 
 
+_NOT_COMPARED = {
+    "ignore": "values at {}",
+    "unordered": "the order of lists at {}",
+    "tolerance": "differences between numbers up to {}",
+    "ignore_headers": "headers {}",
+    "ignore_text": "text that matches {}",
+}
+"""What each rule of a plan's `same_responses` leaves out of the comparison, for readers."""
+
+
 def _workload_facts(workload: WorkloadDocument) -> list[tuple[Text, Text]]:
     """Return the request mix if there are several requests, the login, and the rules for comparing responses."""
     requests = workload.get("requests", [])
     cycle = sum(each["weight"] for each in requests)
     mix = ", ".join(f"{each['weight']} of {cycle} {each['request']}" for each in requests)
     rules = workload.get("same_responses", {})
-    shown = "; ".join(
-        f"{name} {', '.join(value) if isinstance(value, list) else value}"
-        for name, value in rules.items()
-        if name not in ("off", "candidates")
-    )
+    listed = {name: ", ".join(value) if isinstance(value, list) else value for name, value in rules.items()}
+    if listed.get("ignore_headers") == "*":
+        listed["ignore_headers"] = "and the status"
+    shown = "; ".join(text.format(listed[name]) for name, text in _NOT_COMPARED.items() if name in listed)
     facts = (
         ("Requests", mix if len(requests) > 1 else ""),
         ("Login", ", ".join(workload.get("login", []))),

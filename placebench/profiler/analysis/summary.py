@@ -66,7 +66,6 @@ class RecordingSummary:
         plans = "; its times and bytes hold the sending of plans" if self.mode == "plans" else ""
         error = f"; ended with {self.error}" if self.error else ""
         statements, rows = units.average(self.mean(self.statements)), units.average(self.mean(self.row_count))
-        trips, received = units.average(self.mean(self.round_trips)), units.size(self.mean(self.bytes_received))
         dropped = f" · {units.count(self.dropped)} dropped" if self.dropped else ""
         lines = [
             f"{self.name}: {units.duration(self.mean(self.elapsed_s))}{of_many}{plans}{error}",
@@ -79,7 +78,7 @@ class RecordingSummary:
                 "fetch_s",
                 "transactions_s",
             ),
-            f"  statements {statements} · rows {rows} · round trips {trips} · received {received}{dropped}",
+            f"  statements {statements} · rows {rows} · {' · '.join(self.network)}{dropped}",
         ]
         for group in self.groups[:_MAX_LINES]:
             failed = f"  ({units.average(group.errors / self.requests)} failed)" if group.errors else ""
@@ -89,6 +88,14 @@ class RecordingSummary:
         if (more := len(self.groups) - _MAX_LINES) > 0:
             lines.append(f"  and {units.numbered(more, 'statement')} that took less")
         return "\n".join(lines)
+
+    @property
+    def network(self) -> tuple[str, ...]:
+        """The round trips and the received bytes of the mean request, as text; one text if neither was measured."""
+        if self.round_trips is None and self.bytes_received is None:
+            return ("round trips and received bytes not measured",)
+        trips, received = units.average(self.mean(self.round_trips)), units.size(self.mean(self.bytes_received))
+        return f"round trips {trips}", f"received {received}"
 
     def mean(self, value: float | None) -> float | None:
         """Return *value*, a sum over all requests, per request; None stays None."""

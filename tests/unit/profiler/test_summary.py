@@ -71,7 +71,7 @@ def test_the_summary_is_a_table_too() -> None:
         "GET /: 8.00 s",
         "  cpu not measured · sql 3.50 s · python 4.50 s · gc 250 ms · profiler overhead not measured",
         "  compile 250 ms · connection-pool wait 250 ms · execute 2.00 s · fetch 500 ms · transactions 500 ms",
-        "  statements 2 · rows not measured · round trips not measured · received not measured",
+        "  statements 2 · rows not measured · round trips and received bytes not measured",
         "      3.00 s     2 x  select a",
     ]
     assert " · 7 dropped" in str(recording(dropped=7).summary())

@@ -9,7 +9,7 @@ from fake_experiment import write_experiment
 from fake_run import FakeRun, write_run
 
 from placebench import results
-from placebench.compare.keep.records import ProfiledPass
+from placebench.compare.keep.records import ProfiledPass, RunHead
 from placebench.errors import RunFolderError
 from placebench.report import build_report, write_report
 
@@ -98,6 +98,17 @@ def test_a_mix_of_requests_is_not_called_get(tmp_path: Path) -> None:
 
     assert "GET 2 requests" not in words
     assert "2 requests: /a, POST /b" in words
+
+
+def test_what_is_not_compared_is_named_for_readers(tmp_path: Path) -> None:
+    """A rule of the plan is a sentence on the page, not the name of its key."""
+    rules = {"ignore": ["$.at"], "tolerance": 0.01, "ignore_headers": ["*"], "off": "", "candidates": True}
+    folder = write_run(tmp_path / "run")
+    head = RunHead.load(folder / "run.json")
+    replace(head, settings={**head.settings, "workload": {"same_responses": rules}}).save(folder / "run.json")
+
+    shown = "values at $.at; differences between numbers up to 0.01; headers and the status"
+    assert shown in write_report(folder).read_text().replace("\u00a0", " ")
 
 
 def test_too_few_replicates_are_inconclusive(tmp_path: Path) -> None:
