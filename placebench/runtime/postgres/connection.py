@@ -45,7 +45,9 @@ def open_connection(url: str) -> Iterator[Connection]:
         with engine.connect() as connection:
             yield connection
     except DBAPIError as error:
-        raise DatabaseError(f"{describe(url)}: {' '.join(str(error.orig).split())}") from error
+        lines = (" ".join(line.split()) for line in str(error.orig).strip().splitlines())
+        said = "; ".join(line for line in lines if not line.startswith("Is the server running"))
+        raise DatabaseError(f"{describe(url)}: {said}") from error
     finally:
         engine.dispose()
 

@@ -7,7 +7,14 @@ import pytest
 
 from placebench.errors import DatabaseError
 from placebench.runtime.postgres import check_database, normalise_url
-from placebench.runtime.postgres.connection import describe, own_url, plain_url, sqlalchemy_url, with_database
+from placebench.runtime.postgres.connection import (
+    describe,
+    open_connection,
+    own_url,
+    plain_url,
+    sqlalchemy_url,
+    with_database,
+)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +99,17 @@ def test_the_url_of_a_server_of_ours() -> None:
 
 
 PLAIN = "postgresql://u:p%40w@h:5433/db?sslmode=disable"
+
+
+def test_a_server_that_does_not_respond_is_named_with_what_was_seen() -> None:
+    """Without the password, and without the question of libpq that follows each address."""
+    with (
+        pytest.raises(DatabaseError, match=r"^me@127\.0\.0\.1:1/x: connection to server [^\n;]*refused$"),
+        open_connection(normalise_url("postgresql://me:hunter2@127.0.0.1:1/x")),
+    ):
+        pass
+
+
 NAMED = "postgresql+psycopg2://u:p%40w@h:5433/db?sslmode=disable"
 
 

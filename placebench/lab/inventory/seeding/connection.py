@@ -66,8 +66,9 @@ def _open_engine(url: str) -> Iterator[Connection]:
 
 
 def _describe_url(engine: Engine) -> str:
-    """Return the engine's URL for a message, without anything that may be a password."""
-    return engine.url.set(query={}).render_as_string(hide_password=True)
+    """Return the engine's URL for a message, as a user writes it, without anything that may be a password."""
+    plain = engine.url.set(drivername=engine.url.get_backend_name(), query={})
+    return plain.render_as_string(hide_password=True)
 
 
 def advance_id_sequence(connection: Connection, table: Table) -> None:

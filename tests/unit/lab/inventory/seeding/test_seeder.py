@@ -209,6 +209,12 @@ RECEIPT = SeedReceipt(
 )
 
 
+def test_a_database_that_does_not_respond_is_named_as_a_user_writes_it() -> None:
+    """Without the driver that placebench uses, and without the password."""
+    with pytest.raises(DatabaseError, match=r"^postgresql://me:\*\*\*@127\.0\.0\.1:1/x: connection to server "):
+        migrate("postgresql://me:hunter2@127.0.0.1:1/x")
+
+
 def test_a_receipt_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     """Nothing is rounded and nothing is lost."""
     RECEIPT.save(tmp_path / "receipt.json")
