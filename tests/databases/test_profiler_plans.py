@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 
 import psycopg2
 import pytest
@@ -123,7 +124,7 @@ def test_rows_that_nobody_needed_are_no_estimate_error(profiler: SqlProfiler, en
         )
         connection.execute(text("select big.id from few join big on big_id = big.id")).all()
         slow = text("select id, pg_sleep(0.0005) from big")
-        with connection.execution_options(stream_results=True, max_row_buffer=5).execute(slow) as rows:
+        with closing(connection.execution_options(stream_results=True, max_row_buffer=5).execute(slow)) as rows:
             rows.fetchmany(5)
 
     loop, cursor = (each.plan for each in recording.statements[-2:])

@@ -115,7 +115,7 @@ def test_sqlite_begins_a_transaction_for_a_write_behind_a_comment() -> None:
 def test_a_queue_that_is_polled_is_no_duplicate(profiler: SqlProfiler, engine: Engine) -> None:
     """A function whose result changes, or an unknown one alone; beside a table the advice says that it may be one."""
     with engine.connect() as connection:
-        connection.connection.dbapi_connection.create_function("take_job", 0, lambda: 1)  # type: ignore[union-attr]
+        connection.connection.create_function("take_job", 0, lambda: 1)
     polled = recorded(profiler, engine, *["SELECT random()"] * 9)
     counted = recorded(profiler, engine, *["SELECT count(*) FROM account"] * 3)
     taken = recorded(profiler, engine, *["SELECT take_job() FROM account"] * 3)
