@@ -2,7 +2,8 @@
 
 The main function is `execute_changes`. Each variant is served once more with its changed files watched
 (`placebench.runtime.standalone.executed`), and is not timed. A line counts as executed if its statement is, or for the
-head of a function if any statement of its body is; blank lines and comments between statements belong to none.
+head of a function if any statement of its body is, or if the function is defined and the head has something to
+evaluate; blank lines and comments between statements belong to none.
 """
 
 import ast
@@ -105,6 +106,8 @@ def _statements(tree: ast.AST) -> Iterator[tuple[int, int, range]]:
     for node in ast.walk(tree):
         if not isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case)):
             continue
+        if isinstance(node, (ast.Global, ast.Nonlocal)) or (isinstance(node, ast.AnnAssign) and node.value is None):
+            continue  # it makes a name global or local without being executed
         body = getattr(node, "body", None) or getattr(node, "cases", None)
         if isinstance(node, ast.match_case):
             first = last = node.pattern.lineno
@@ -123,7 +126,9 @@ def _statements(tree: ast.AST) -> Iterator[tuple[int, int, range]]:
         heads = [each.end_lineno or first for each in _head_parts(node)]
         head_end = max([first, *(min(each, last) for each in heads)])
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield first, head_end, range(inner, last + 1)
+            # Defaults and annotations are evaluated with the definition, the rest matters to a call.
+            is_evaluated = any(not isinstance(each, ast.Constant) for each in _head_parts(node))
+            yield first, head_end, range(first if is_evaluated else inner, last + 1)
             for decorator in node.decorator_list:
                 yield decorator.lineno, decorator.end_lineno or decorator.lineno, range(decorator.lineno, first + 1)
         else:

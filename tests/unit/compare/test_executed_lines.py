@@ -88,3 +88,25 @@ def test_the_lines_that_the_other_does_not_have() -> None:
     """Lines are numbered from 1 in each text."""
     assert ({2}, {2, 4}) == changed_lines("a\nb\nc\n", "a\nB\nc\nd\n")
     assert (set(), set()) == changed_lines("a\n", "a\n")
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        ("def find(first, second=2):", []),
+        ("def find(first, second=load()):", [1]),
+        ("def find(first, *, second: int = 2):", [1]),
+        ("def find(first) -> Found:", [1]),
+    ],
+)
+def test_a_head_is_executed_by_the_definition_if_it_is_evaluated(head: str, expected: list[int]) -> None:
+    """Defaults and annotations cost time when the module is loaded, even if nobody calls the function."""
+    assert expected == executed_changes(f"{head}\n    return first\n", {1}, {1})
+
+
+@pytest.mark.parametrize("line", ["global found", "nonlocal found", "found: int"])
+def test_what_makes_a_name_global_or_local_counts_although_it_is_not_executed(line: str) -> None:
+    """Python reports no line of its own for it, and it changes what the other lines do."""
+    source = f"def outer():\n    found = 1\n    def inner():\n        {line}\n        found = 2\n"
+
+    assert [4] == executed_changes(source, {4}, {1, 2, 3, 5})
