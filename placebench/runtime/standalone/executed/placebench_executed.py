@@ -13,6 +13,7 @@ import _posixsubprocess
 import functools
 import importlib
 import os
+import resource
 import sys
 import threading
 from collections import defaultdict
@@ -29,7 +30,8 @@ _OTHER_CODE = {
     "os.exec": "starts another program",
     "os.posix_spawn": "starts another program",
     "os.system": "starts another program",
-    "ctypes.dlopen": "loads a library by ctypes",
+    "ctypes.dlopen": "calls a library by ctypes",
+    "ctypes.dlsym": "calls a library by ctypes",
     "sys.settrace": "sets a trace function",
 }
 """Audit events after which files may be used unseen."""
@@ -57,6 +59,7 @@ class Watch:
         self._seen: set[str] = set()
         self._watched: dict[str, str] = {}
         self._stat = os.stat
+        self._has_forked = False
         self._inodes: dict[tuple[int, int], set[str]] = defaultdict(set)
         """The watched files by device and inode."""
         self._folders: dict[tuple[int, int], set[str]] = defaultdict(set)
@@ -106,8 +109,11 @@ class Watch:
             return None
         return self.trace
 
-    def watch_thread(self) -> None:
-        """Watch this thread too, which may have been started by something else than Python."""
+    def begin_request(self) -> None:
+        """Watch this thread too, which something else than Python may have started; see what has ended by now."""
+        # Code in C, such as uvloop's, starts programs without an audit event, but the kernel counts what they did.
+        if not self._has_forked and resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt:
+            self._write("unknown", "starts another program")
         if not hasattr(sys, "monitoring") and sys.gettrace() is None:
             sys.settrace(self.trace)
 
@@ -147,6 +153,8 @@ class Watch:
                 for (_, _, last), paths in self._missing.items():
                     for path in paths if last == name else ():
                         self._write("used", path)
+        elif event in ("os.fork", "os.forkpty"):
+            self._has_forked = True
         elif event in _OTHER_CODE:
             is_own = (event == "ctypes.dlopen" and arguments[0] is None) or (
                 event == "sys.settrace" and sys._getframe(1).f_code.co_filename in _OWN_TRACE
@@ -212,12 +220,12 @@ def _watched_application(variables: Mapping[str, str]) -> Callable[..., Any]:
         loaded = loaded()
 
     def watched(environ: Any, start_response: Any) -> Any:
-        watch.watch_thread()
+        watch.begin_request()
         return loaded(environ, start_response)
 
     # With the parameters of ASGI: uvicorn calls what needs none, since it may be a factory.
     async def watched_asgi(scope: Any, receive: Any, send: Any) -> None:
-        watch.watch_thread()
+        watch.begin_request()
         await loaded(scope, receive, send)
 
     return watched_asgi if variables.get("PLACEBENCH_EXECUTED_KIND") == "asgi" else watched
