@@ -1,7 +1,7 @@
 """Programs with Django on SQLite: a shop of 12 orders with 3 items each."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -163,3 +163,20 @@ def an_object_refreshed_after_an_update(_: Any) -> None:
     for _number in range(3):
         Order.objects.filter(id=1).update(name="new")
         order.refresh_from_db()
+
+
+@absent("duplicate")
+def an_object_again_after_a_block_rolled_back(_: Any) -> None:
+    for _number in range(2):
+        with suppress(ValueError), transaction.atomic():
+            Order.objects.filter(id=1).update(name="new")
+            assert Order.objects.filter(id=1, name="new").exists()
+            raise ValueError
+        assert not Order.objects.filter(id=1, name="new").exists()
+
+
+@found("duplicate")
+def an_object_again_after_another_one_was_created(_: Any) -> None:
+    for number in range(3):
+        Item.objects.get(id=1)
+        Order.objects.create(name=f"new {number}")

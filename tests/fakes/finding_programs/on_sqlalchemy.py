@@ -516,6 +516,47 @@ def polling_until_another_process_has_written(shop: Shop) -> None:
     other.close()
 
 
+@absent("duplicate")
+def a_read_again_after_the_session_rolled_back(shop: Shop) -> None:
+    session = shop.session()
+    session.execute(update(Customer).where(Customer.id == 7).values(name="new"))
+    for expected in ("new", "customer 7"):
+        assert _setting(session) == expected
+        session.rollback()
+
+
+@absent("duplicate")
+def a_read_again_after_a_nested_transaction_rolled_back(shop: Shop) -> None:
+    engine = shop.another(shop.file)
+    event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("begin"))
+    session = shop.session(engine)
+    nested = session.begin_nested()
+    session.execute(update(Customer).where(Customer.id == 7).values(name="new"))
+    assert _setting(session) == "new"
+    nested.rollback()
+    assert _setting(session) == "customer 7"
+
+
+@absent("redundant fetch")
+def rows_again_after_a_rollback(shop: Shop) -> None:
+    session = _stock(shop, 150)
+    session.execute(update(Product).values(stock=Product.stock + 1))
+    session.execute(select(Product.id, Product.stock)).all()
+    session.rollback()
+    session.execute(select(Product.stock, Product.id)).all()
+
+
+@absent("redundant fetch")
+def the_same_keys_of_two_schemas(shop: Shop) -> None:
+    with shop.engine.connect() as connection:
+        connection.exec_driver_sql("attach ':memory:' as tenant")
+        connection.exec_driver_sql("create table tenant.item as select * from main.item")
+        for schema in ("main", "tenant"):
+            translated = connection.execution_options(schema_translate_map={None: schema})
+            assert len(translated.execute(select(Item.id, Item.order_id)).all()) == 200
+
+
 # --- rows that were there already
 
 

@@ -81,3 +81,28 @@ def work_between_two_transactions(connection: sqlite3.Connection) -> None:
         connection.execute("update files set name = 'a' where id = ?", (number,))
         connection.commit()
         CLOCK.work(0.1)
+
+
+@found("duplicate")
+def a_name_that_is_part_of_another(connection: sqlite3.Connection) -> None:
+    connection.execute("create table item (id integer primary key)")
+    connection.execute("create table it (id integer)")
+    connection.execute("insert into item values (1)")
+    for number in range(3):
+        connection.execute("select id from item").fetchall()
+        connection.execute("insert into it values (?)", (number,))
+    connection.rollback()
+
+
+@absent("duplicate")
+def a_view_written_through_its_table(connection: sqlite3.Connection) -> None:
+    connection.execute("create view named as select * from files where name is not null")
+    for expected in (100, 0):
+        assert connection.execute("select count(*) from named").fetchone() == (expected,)
+        connection.execute("update files set name = null")
+
+
+@absent("n+1")
+def blocks_of_keys(connection: sqlite3.Connection) -> None:
+    for start in range(0, 100, 20):
+        connection.execute("select * from files where id between ? and ?", (start, start + 19)).fetchall()
