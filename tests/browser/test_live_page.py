@@ -94,6 +94,7 @@ def test_what_comes_is_shown_newest_first(opened: Any, live: Live) -> None:
     assert opened.complaints == []
 
 
+@pytest.mark.long
 def test_the_keyboard_opens_filters_and_goes_back(opened: Any) -> None:
     """Arrows and Enter open the whole recording page; Escape closes it; / filters by the text of SQL, too."""
     page = opened.page
@@ -119,6 +120,7 @@ def test_the_keyboard_opens_filters_and_goes_back(opened: Any) -> None:
     assert opened.complaints == []
 
 
+@pytest.mark.long
 def test_routes_and_findings_filter(opened: Any) -> None:
     """Each by itself and both together, and who filters out everything is told so."""
     page = opened.page
@@ -135,6 +137,7 @@ def test_routes_and_findings_filter(opened: Any) -> None:
     assert names(page) == ["GET /items/{id}"]
 
 
+@pytest.mark.long
 def test_routes_have_counts_percentiles_and_a_trend(opened: Any) -> None:
     """0.1, 0.2 and 0.3 s: the median is 0.2 s; a click shows the requests of a route."""
     page = opened.page
@@ -149,6 +152,7 @@ def test_routes_have_counts_percentiles_and_a_trend(opened: Any) -> None:
     assert page.locator("#route").evaluate("select => select.selectedOptions[0].text") == "GET /orders"
 
 
+@pytest.mark.long
 def test_statements_have_counts_routes_and_callers(opened: Any) -> None:
     """A click shows the requests that run one; the line above the list shows them all again."""
     page = opened.page
@@ -167,6 +171,7 @@ def test_statements_have_counts_routes_and_callers(opened: Any) -> None:
     assert len(names(page)) == 4
 
 
+@pytest.mark.long
 def test_two_requests_of_one_route_are_compared(opened: Any) -> None:
     """Marked by Space or a click; two of different routes are refused; the browser's back button goes back."""
     page = opened.page
@@ -190,6 +195,7 @@ def test_two_requests_of_one_route_are_compared(opened: Any) -> None:
     assert opened.complaints == []
 
 
+@pytest.mark.long
 def test_one_is_kept_and_the_rest_cleared(opened: Any, live: Live) -> None:
     """It is in the folder, and its row stays, in every browser; the sums begin anew."""
     page = opened.page
@@ -210,6 +216,7 @@ def test_one_is_kept_and_the_rest_cleared(opened: Any, live: Live) -> None:
     assert page.locator("#sums tbody th").all_inner_texts() == ["GET /new"]
 
 
+@pytest.mark.long
 def test_a_recording_is_shared_as_one_file(opened: Any, visit: Callable[..., Any], tmp_path: Path) -> None:
     """It opens without the command, and asks nobody for anything."""
     opened.page.locator("#row-4 .name").click()
@@ -226,6 +233,7 @@ def test_a_recording_is_shared_as_one_file(opened: Any, visit: Callable[..., Any
     assert shared.requests == [path.as_uri()]
 
 
+@pytest.mark.long
 def test_a_badge_leads_to_its_recording_and_that_to_what_it_caused(visit: Callable[..., Any], live: Live) -> None:
     """The address of a request that has not ended yet opens once it has; a task of it is one click away, and back."""
     page = visit(f"{live.page.address}#i-ab12").page
@@ -249,6 +257,7 @@ def test_a_badge_leads_to_its_recording_and_that_to_what_it_caused(visit: Callab
     assert marked == ["↳ send mailbackground", "GET /slow"]
 
 
+@pytest.mark.long
 def test_a_pause_lets_nothing_move_and_loses_nothing(opened: Any, live: Live) -> None:
     """What comes meanwhile is counted, and shown afterwards."""
     page = opened.page
@@ -313,6 +322,7 @@ def test_a_phone_shows_all_of_it(visit: Callable[..., Any], live: Live, scheme: 
     assert (brightness[0] > 600, brightness[1] > 600) == ((True, False) if scheme == "light" else (False, True))
 
 
+@pytest.mark.long
 def test_many_rows_need_few_elements(visit: Callable[..., Any]) -> None:
     """The list draws what is visible; a filter passes over all of them; the oldest are dropped as in the journal."""
     journal = Journal(count=2_000)
@@ -333,6 +343,7 @@ def test_many_rows_need_few_elements(visit: Callable[..., Any]) -> None:
     assert elements < 60
 
 
+@pytest.mark.long
 def test_a_page_whose_command_has_ended_says_so(visit: Callable[..., Any]) -> None:
     """What it has got stays."""
     journal = Journal()

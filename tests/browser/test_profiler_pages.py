@@ -113,6 +113,7 @@ def test_a_hostile_statement_in_a_flame_graph_is_shown_and_does_not_run(
     assert "view" in seen.page.locator("svg.chart").first.text_content()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("has_scripts", [True, False])
 def test_a_flame_graph_opens_as_a_drawing_on_a_phone(

@@ -102,6 +102,7 @@ def inside(tmp_path: Path) -> Path:
     return write_report(write_inside(write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned")))))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scripts", [True, False])
 def test_a_click_opens_the_details_of_a_comparison(inside: Path, visit: Callable, scripts: bool) -> None:
     """Percentiles, frames, statements and flame graphs are read after a click each, with JavaScript and without."""
@@ -152,6 +153,7 @@ def steps(tmp_path: Path) -> Path:
     return write_report(write_experiment(tmp_path / "run", variants, trials))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [400, 1200])
 def test_steps_are_read_row_by_row(steps: Path, visit: Callable, width: int) -> None:
     """A row and an effect a change, by its short name, without JavaScript; every metric stands behind a click."""
@@ -266,6 +268,7 @@ def test_charts_are_named_for_those_who_hear_them(page: Path, visit: Callable) -
     assert "Server CPU per request. One bar for each step" in images.first.get_attribute("aria-label")
 
 
+@pytest.mark.long
 def test_one_can_walk_from_the_list_to_a_run_and_to_its_profile(tmp_path: Path, visit: Callable) -> None:
     """Links are relative and lead to files that are there."""
     write_report(write_run(tmp_path / "20261120T140311Z-perfload"))

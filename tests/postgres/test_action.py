@@ -36,6 +36,7 @@ def run_action(folder: Path, **variables: str) -> tuple[int, str, str, str]:
     return ended.returncode, outputs.read_text(), page.read_text(), log
 
 
+@pytest.mark.long
 def test_each_use_in_a_job_has_its_own_folder_and_page(tmp_path: Path) -> None:
     """A line is a gate, and an argument with or without its value. The first use fails by its second gate.
 

@@ -55,6 +55,7 @@ def test_a_limit_and_a_maximum_hold_both(racks: Any, name: str, limit: int, expe
     assert len(found) == expected
 
 
+@pytest.mark.long
 @EVERY_VARIANT
 def test_any_candidates_under_a_limit(racks: Any, name: str) -> None:
     """Forty requests for two of twelve do not all get the same (once in 10^70), and without a limit all come."""
@@ -77,6 +78,7 @@ def test_a_tree_gives_its_share_first(racks: Any, name: str, limit: int, expecte
     assert sorted(Counter(line[1] for line in found).values()) == expected
 
 
+@pytest.mark.long
 @EVERY_VARIANT
 @pytest.mark.parametrize("maximum", [None, 4])
 def test_different_requests_name_different_hosts(cloud: Any, name: str, maximum: int | None) -> None:

@@ -58,6 +58,7 @@ def last_paragraph(run: results.Run) -> str:
     return (run.folder / "summary.md").read_text().splitlines()[-1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("cheat", "keys", "database", "expected"),
     [
@@ -81,6 +82,7 @@ def test_other_results_are_refused(cheat: str, keys: str, database: str, expecte
     assert last_paragraph(run).endswith("No speed-up may be claimed.")
 
 
+@pytest.mark.long
 def test_work_that_is_moved_out_of_the_request_is_counted(compare: Compare) -> None:
     """By a daemon outside of the process tree, and by a thread after the response: 5 ms of CPU all the same."""
     _, _, run = compare('request = "/work"', "daemon", "deferred", options=("-n", "1"))

@@ -404,6 +404,7 @@ def test_only_trees_in_which_other_amounts_are_used_are_decoded_again(cloud: Any
     assert list(before[2].trees) == [2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cloud", [*ALGORITHMS], indirect=True)
 def test_a_range_of_sums_gives_the_candidates_of_the_exact_sums(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixty random requests of two to four groups for one class or two, at hosts of which few are alike: the responses

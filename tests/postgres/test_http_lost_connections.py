@@ -101,6 +101,7 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", VARIANTS)
 def test_sessions_that_the_server_ends_cost_no_request(cluster: Cluster, name: str) -> None:
     """Terminated, timed out while idle, and gone with a server that is killed and started again: each of two reads and

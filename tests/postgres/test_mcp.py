@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from sqlalchemy import create_engine, text
@@ -72,6 +73,7 @@ def test_reads_in_the_workspace_alone(tmp_path: Path) -> None:
     assert runs == (False, "no runs in profiles")
 
 
+@pytest.mark.long
 def test_compares_what_the_workspace_describes(tmp_path: Path) -> None:
     """A gate that fails is a result with its reason, not an error; a variant that does not exist is one line."""
     (tmp_path / "pyproject.toml").write_text("[tool.placebench]\ntrees = 1\n")

@@ -14,6 +14,7 @@ from placebench.runtime.network.namespaces import host_networks
 from placebench.runtime.running_server import ServerSpec
 
 
+@pytest.mark.long
 def test_each_host_has_a_network_of_its_own(eventually: Callable[[Callable[[], bool]], bool]) -> None:
     """At an address of its own, from which it reads the replica, also when it is started again; links go at the end.
 

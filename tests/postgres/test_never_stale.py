@@ -285,6 +285,7 @@ BEGIN; ALTER TABLE inventories RENAME TO before; ALTER TABLE other RENAME TO inv
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("statements", "cached"),
     [
@@ -322,6 +323,7 @@ def private() -> Iterator[Server]:
             yield opened
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["cached", "dedup", "dedup+responses:redis"])
 def test_after_a_crash_that_lost_what_was_seen_every_response_is_right(
     private: Server, eventually: Eventually, name: str, request: pytest.FixtureRequest

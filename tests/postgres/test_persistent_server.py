@@ -134,6 +134,7 @@ def test_two_starts_at_once(folder: Path) -> None:
     assert sorted(started) == [False, True]
 
 
+@pytest.mark.long
 def test_a_start_that_was_interrupted(standing: PersistentServer) -> None:
     """Data that was never finished is made anew."""
     standing.stop()
@@ -216,6 +217,7 @@ def test_where_the_server_lies_by_default(monkeypatch: pytest.MonkeyPatch) -> No
         assert str(of_home["/home/ada"]) == "/home/ada/.local/state/placebench/postgres"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a PID namespace")
 def test_a_server_in_another_container(standing: PersistentServer) -> None:
     """From another PID namespace its process is not seen: one line says so, and it runs on with its data."""

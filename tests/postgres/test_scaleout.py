@@ -127,6 +127,7 @@ def test_the_check_finds_stale_reads_and_positions_avoid_them(scaled: Scaled, tm
     assert (given.reads, given.stale, given.passed) == (4, 0, True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "exit_code", "loses"), [(["--synchronous"], 0, False), ([], 1, True)], ids=["synchronous", "not"]
 )
@@ -210,6 +211,7 @@ def test_reads_go_to_the_other_host_when_one_is_killed(scaled: Scaled) -> None:
     assert {ask(scaled, "GET", "/traits").status for _ in range(20)} == {200}
 
 
+@pytest.mark.long
 def test_nothing_is_left_after_kill_9_of_the_command(
     command: tuple["subprocess.Popen[str]", Scaled],
     scratch: Path,
@@ -224,6 +226,7 @@ def test_nothing_is_left_after_kill_9_of_the_command(
     assert eventually(lambda: not any(map(runs, scaled["pids"].values())) and not list(scratch.iterdir()))
 
 
+@pytest.mark.long
 def test_a_part_that_ended_before_the_first_look_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """While the others started, for example."""
     looks = iter([False, False, True])

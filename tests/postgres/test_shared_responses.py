@@ -189,6 +189,7 @@ def test_a_log_that_is_pruned_leads_to_no_earlier_state(
     assert counts == [1] * 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "statements",
     [

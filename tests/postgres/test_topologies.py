@@ -21,6 +21,7 @@ def answers_of(url: str, topology: Topology, *variants: str) -> list[Any]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "trees", "utilization", "providers", "candidates"),
     [

@@ -97,6 +97,7 @@ def repr_of_request(request: dict[str, Any]) -> str:
     return repr((allocations, sorted(request["mappings"].items())))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cloud", ["on_postgresql", "on_sqlite"], indirect=True)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_variant_answers_as_naive_does(mixed: Any, name: str) -> None:
@@ -131,6 +132,7 @@ ROOTLESS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.long
 @ROOTLESS
 def test_a_provider_without_a_root_and_what_stands_below_it_is_not_there(mixed: Any, name: str, gone: set[str]) -> None:
     """A tree of its own, one that shares, a leaf, one in the middle, a root: in every algorithm, until it has one."""

@@ -83,6 +83,7 @@ def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     return run
 
 
+@pytest.mark.long
 def test_what_varies_by_itself_is_named_and_is_no_difference(compare: Compare) -> None:
     """A time, a CSRF token, the server's own port, and a table that reading changes, alike in both variants."""
     code, _, run = compare("base", "same")
@@ -95,6 +96,7 @@ def test_what_varies_by_itself_is_named_and_is_no_difference(compare: Compare) -
     assert "left_out" not in same
 
 
+@pytest.mark.long
 def test_the_statements_of_a_long_mix_are_counted_on_sqlite(compare: Compare, tmp_path: Path) -> None:
     """Twelve cycles of some forty requests are more recordings than the profiler keeps by default."""
     compare("base", "same")
@@ -116,6 +118,7 @@ def test_all_differences_are_shown_at_once(compare: Compare) -> None:
     assert run.head.status == "failed"
 
 
+@pytest.mark.long
 def test_routes_that_differ_are_left_out_if_that_is_wanted(compare: Compare, tmp_path: Path) -> None:
     """The others are counted, and the report names those that are not."""
     code, _, run = compare("base", "changed", "--routes", "keep-going")
@@ -126,6 +129,7 @@ def test_routes_that_differ_are_left_out_if_that_is_wanted(compare: Compare, tmp
     assert json.loads((tmp_path / "run" / "run.json").read_text())["plan"]["routes"] == "keep-going"
 
 
+@pytest.mark.long
 def test_a_table_that_one_variant_changes_ends_the_run(compare: Compare) -> None:
     """Though another table is changed by both."""
     code, last, _ = compare("base", "writes")
@@ -134,6 +138,7 @@ def test_a_table_that_one_variant_changes_ends_the_run(compare: Compare) -> None
     assert "the data of writes changed, in stock: 1 rows" in last
 
 
+@pytest.mark.long
 def test_a_run_without_any_route_left_is_an_error(compare: Compare) -> None:
     """Every response of the only route differs."""
     Path("access.log").write_text('1.2.3.4 - - [x] "GET /orders/1 HTTP/1.1" 200 5\n')

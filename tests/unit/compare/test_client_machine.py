@@ -71,6 +71,7 @@ def options(host: RemoteHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return ["-n", "1", "--rounds", "1", "-o", "run", "--client-host", "here", "--hosts", str(hosts)]
 
 
+@pytest.mark.long
 def test_timed_requests_come_from_the_other_machine(options: list[str]) -> None:
     """Servers, on a host, listen where that machine sees it; their CPU is read, and the client's is not measured."""
     assert main(["compare", "one", "two", "--host", "here", *options]) == 3  # one replicate decides nothing

@@ -10,7 +10,7 @@ from placebench import results
 from placebench.cli import main
 from placebench.report.run_report import run_report
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.long, pytest.mark.processes]
 
 APP = """
 import os, time
