@@ -197,7 +197,7 @@ def _check_accept(call: Call) -> None:
     As in Placement, a malformed header accepts everything. `GET /` is never refused.
     """
     header = call.request.headers.get("Accept", "")
-    if call.request.method != "GET" or not _is_media_ranges(header) or call.request.path == "/":
+    if header == JSON or call.request.method != "GET" or not _is_media_ranges(header) or call.request.path == "/":
         return
     if not call.request.accept_mimetypes.best_match([JSON]) or not header.strip(", "):
         raise NotAcceptable(f"accept: only {JSON} is served, got {header}")

@@ -126,9 +126,10 @@ class EquivalenceClasses:
         self._elsewhere = groups_in_tree(index, assessor, _UNNAMED)
         around = [(each.root_id, each.uuid, each.aggregates) for each in self._sharing]
         self._key = assessor.equivalence, assessor.by_aggregates, *self._kinds, *around
+        limit = assessor.request.limit
         self._keeps = (
             index.provider_count <= MAX_KEPT_PROVIDERS
-            and assessor.request.limit is None
+            and (limit is None or limit >= len(index.class_of))
             and all(each.in_tree is None for each in assessor.request.groups)
         )
 
@@ -194,7 +195,8 @@ class EquivalenceClasses:
                 yield AlikeTrees(each, [[*trees[root_id], *uuids]], root_id)
             found[each] = {root_id: tree for root_id, tree in trees.items() if root_id not in apart}
         alike: dict[Hashable, list[TreeClass]] = {}
-        for each, key in zip(found, zip(*self._columns(layout, found), strict=True), strict=True):
+        keys = zip(*self._columns(layout, found), strict=True) if len(found) > 1 else [()] * len(found)
+        for each, key in zip(found, keys, strict=True):
             alike.setdefault(key, []).append(each)
         for classes in alike.values():
             yield AlikeTrees(classes[0], self._texts(found, classes), _UNNAMED)

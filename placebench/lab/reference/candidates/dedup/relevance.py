@@ -10,7 +10,7 @@ compared by levels, one column of amounts at a time, and only one of the trees w
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from math import gcd
 from typing import Final, NamedTuple
 
@@ -113,11 +113,17 @@ class Assessor:
         }
         """The amounts of each class that one provider may have to give, in ascending order."""
         self.by_aggregates = any(group.member_of or group.not_member_of for group in request.groups)
+        named = [(*group.required, group.forbidden) for group in request.groups]
+        self._named_traits = request.root_required.union(request.root_forbidden, *chain.from_iterable(named))
         self._eligibilities: dict[object, _Eligibility] = {}
+        self._satisfied: dict[object, int] = {}
 
     def relevance(self, provider: Provider) -> Relevance:
         """Return the relevance of the provider, without regard to in_tree."""
-        satisfiable, eligibility = self._satisfiable(provider), self._eligibility(provider)
+        key, eligibility = (provider.type.inventories, provider.most), self._eligibility(provider)
+        satisfiable = self._satisfied.get(key)
+        if satisfiable is None:
+            satisfiable = self._satisfied[key] = self._satisfiable(provider)
         solves = 0
         for bit, demanded, _ in self._alone:
             if eligibility.admitted & bit and satisfiable & demanded == demanded:
@@ -159,7 +165,7 @@ class Assessor:
         return tuple(sums[bisect_right(sums, max(0, free.get(name, 0))) - 1] for name, sums in self.contended.items())
 
     def _eligibility(self, provider: Provider) -> _Eligibility:
-        key = provider.type, self.by_aggregates and provider.aggregates
+        key = self._named_traits & provider.type.trait_set, self.by_aggregates and provider.aggregates
         eligibility = self._eligibilities.get(key)
         if eligibility is None:
             eligibility = self._eligibilities[key] = self._assess(provider)

@@ -62,6 +62,17 @@ class Selection:
         """The number of trees to search first: at least 8, and as many as the candidates still to select."""
         return max(_FIRST_TREES, self.left or 0)
 
+    def drop_limit(self, classes: Iterable[EquivalenceClass]) -> None:
+        """Select without a limit if the classes have no more candidates, none of which another anchor may have."""
+        left = self.left if self.depth_first else None
+        if left is None:
+            return
+        for candidates, _, trees in classes:
+            left -= len(trees) * len(candidates.first(left // len(trees) + 1).templates)
+            if left < 0:
+                return
+        self.left = None
+
     def select(
         self, classes: Iterable[EquivalenceClass], selected: Selected | None = None, searched: Container[str] = ()
     ) -> Selected:

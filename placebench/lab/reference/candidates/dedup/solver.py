@@ -47,6 +47,8 @@ def solve(
     selection, classes = Selection(request, settings), EquivalenceClasses(index, Assessor(request, equivalence))
     if (named := named_root(index, request)) is not None:
         return _write_body(index, selection.select(classes.of_roots(named)))
+    if selection.left is not None and selection.left >= len(index.class_of) and not index.sharing:
+        selection.drop_limit(classes.all())
     if selection.left is None:
         return _write_body(index, selection.select(classes.all()))
     share, roots = first_tree(request, settings), index.roots
