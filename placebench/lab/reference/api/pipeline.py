@@ -8,7 +8,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -17,6 +17,7 @@ import orjson
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 from werkzeug import Request, Response
+from werkzeug.http import http_date
 
 from placebench.errors import VariantError
 from placebench.lab.reference.api import microversion
@@ -226,7 +227,12 @@ def _add_date(call: Call, response: Response) -> None:
     is_document = response.status_code in (HTTPStatus.OK, HTTPStatus.CREATED) and response.mimetype == JSON
     if (is_document or (call.dated and response.status_code < HTTPStatus.BAD_REQUEST)) and call.minor >= _SINCE_DATES:
         response.headers["Cache-Control"] = "no-cache"
-        response.last_modified = datetime.now(UTC)
+        response.headers["Last-Modified"] = _http_date(int(time.time()))
+
+
+@lru_cache(maxsize=1)
+def _http_date(unix_s: int) -> str:
+    return http_date(unix_s)
 
 
 _REQUEST_STEPS: Final[tuple[Callable[[Call], None], ...]] = (

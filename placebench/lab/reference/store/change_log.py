@@ -147,7 +147,8 @@ def find_changed_roots(connection: Connection, changes: Changes) -> set[int]:
             condition = _between(column, changes.ranges[kind])
             conditions.append(f"id IN (SELECT resource_provider_id FROM {table} WHERE {condition})")
     query = f"SELECT DISTINCT root_provider_id FROM resource_providers WHERE {' OR '.join(conditions)}"
-    return {row[0] for row in connection.execute(text(query)) if row[0] is not None}
+    rows = connection.exec_driver_sql(query).cursor.fetchall()  # text() would be compiled anew each time
+    return {root_id for (root_id,) in rows if root_id is not None}
 
 
 def _reason(error: DBAPIError) -> str:

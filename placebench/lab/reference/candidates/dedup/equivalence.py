@@ -236,7 +236,11 @@ class EquivalenceClasses:
         usable = self._usable[tree_class.aggregates, root_id] if self._sharing else _NOTHING_USABLE
         groups = self._elsewhere if root_id == _UNNAMED else groups_in_tree(self._index, self._assessor, root_id)
         parents = tree_class.layout.parents if self._assessor.request.same_subtrees else ()
-        providers = providers_of(tree_class)
+        providers = tree_class.providers
+        if providers is None:
+            providers = providers_of(tree_class)
+            if self._index.provider_count <= MAX_KEPT_PROVIDERS:
+                tree_class.providers = providers
         ruling, numbers = self._assessor.ruling(providers[0]), tuple(map(self._numbers.__getitem__, providers))
         key = ruling, numbers, parents, usable.kinds, groups
         candidates = self._candidates.get(key)

@@ -7,7 +7,7 @@ be changed tree by tree, so it can be made for one request or kept.
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from placebench.lab.reference.candidates.dedup.pieces import TreeTexts, join_pieces
@@ -93,7 +93,7 @@ def _summaries(providers: Sequence[ProviderType], parents: Iterable[int]) -> Ite
 class TreeClass:
     """Trees of one layout with equal amounts and aggregates."""
 
-    __slots__ = ("aggregates", "key", "layout", "most", "resources", "trees")
+    __slots__ = ("aggregates", "key", "layout", "most", "providers", "resources", "trees")
 
     def __init__(
         self,
@@ -115,6 +115,7 @@ class TreeClass:
         self.resources = resources
         self.aggregates = aggregates
         self.key = most, resources, aggregates
+        self.providers: list[Any] | None = None  # what `providers_of` returns, where an index keeps it
         self.trees: dict[int, TreeTexts] = {}  # the texts of the trees by root id
 
 
