@@ -228,17 +228,17 @@ _NAME_AND_VALUE = (Column("mean over the full steps", lambda row: row[0]), Colum
 def _durations_columns(statements: Mapping[str, str]) -> list[Column]:
     """Return the columns of the durations; *statements* are the texts by the fingerprints that are their labels."""
 
-    def series(row: Mapping[str, Any]) -> str:
+    def name(row: Mapping[str, Any]) -> str:
         label = shortened(statements.get(row["label"], row["label"]), _STATEMENT_WIDTH)
-        return f"{row['series']} {label}".rstrip()
+        request = " ".join(filter(None, (row["verb"], row["path"], row["status"])))
+        return f"{row['series']} {label} · {request}" if label else f"{row['series']} {request}"
 
     quantiles = (("50 %", "50%"), ("95 %", "95%"), ("99 %", "99%"), ("max", "max"))
     return [
-        Column("series", series),
-        Column("request", lambda row: " ".join(filter(None, (row["verb"], row["path"], row["status"])))),
+        Column("series and request", name),
         Column("count", lambda row: units.count(row["count"])),
         Column("mean", lambda row: units.duration(row["mean"])),
-        *(Column(label, lambda row, name=name: units.duration(row[name])) for label, name in quantiles),  # type: ignore[misc]
+        *(Column(label, lambda row, key=key: units.duration(row[key])) for label, key in quantiles),  # type: ignore[misc]
     ]
 
 

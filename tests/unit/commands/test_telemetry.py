@@ -52,7 +52,7 @@ def test_a_folder_is_shown_as_text_json_and_page(folder: Path, capsys: pytest.Ca
     ]
     assert document["statements"] == {"44a0a97454740470": "SELECT name FROM item WHERE id = ?"}
     assert any(
-        line.startswith("statement SELECT name FROM item WHERE id = ?  GET / 200 ") for line in text.splitlines()
+        line.startswith("statement SELECT name FROM item WHERE id = ? · GET / 200 ") for line in text.splitlines()
     )
     assert "44a0a97454740470" not in text
     assert text.splitlines()[0] == document["headline"]
