@@ -61,6 +61,9 @@ def _self(frame: FrameType) -> Any:
 def _django(frame: FrameType) -> tuple[str, str] | None:
     """Return the relation or field that Django loads, and how many objects it has; None if this frame has neither."""
     file, function, own = frame.f_code.co_filename, frame.f_code.co_name, _self(frame)
+    caller = frame.f_back.f_code.co_name if frame.f_back is not None else ""
+    if function == "prefetch_related_objects" and caller in ("_iterator", "aiterator"):
+        return "", "chunk"
     if file.endswith("/related_descriptors.py") and function in ("__get__", "get_object"):
         if hasattr(own, "field"):
             return f"{own.field.model.__name__}.{own.field.name}", "one"

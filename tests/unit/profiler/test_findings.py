@@ -14,7 +14,7 @@ from placebench.errors import ProfilerError
 from placebench.profiler import Recording, SqlProfiler, Statement, Transaction
 from placebench.profiler.analysis.findings import Finding, Limits, find
 from placebench.profiler.model.plan import PlanNode
-from placebench.profiler.model.statement import Caller, DatabaseAddress
+from placebench.profiler.model.statement import Caller, DatabaseAddress, OrmLoad
 
 HERE = Caller("/app/views.py", 10, "view")
 THERE = Caller("/app/views.py", 20, "view")
@@ -121,6 +121,42 @@ def test_rows_that_are_deleted_and_returned_need_no_cascade() -> None:
         "one DELETE with an IN list",
         "one DELETE with an IN list, or cascades in the database",
     ]
+
+
+def test_a_loop_of_writes_tells_how_many_rows_each_has() -> None:
+    """Five tags of each of eight orders, which one statement could write, are not one row after the other."""
+    ten, one = ([statement(sql="insert into t values (?)", row_count=rows)] * 8 for rows in (5, 1))
+
+    assert [find(Recording("r", "full", statements=each))[0].title for each in (ten, one)] == [
+        f"8 times from one line, {units.average(5)} rows at a time",
+        "8 times from one line, one row after the other",
+    ]
+
+
+def test_the_longest_of_equal_nodes_hides_no_other_one() -> None:
+    """A long sort in memory above one that spilled, and a short page above a late one."""
+    sorts = PlanNode("Sort", elapsed_s=0.2, children=(PlanNode("Sort", elapsed_s=0.1, spilled_kb=9),))
+    late = PlanNode("Limit", rows=10.0, elapsed_s=0.1, children=(PlanNode("Seq Scan", rows=5010.0),))
+    pages = PlanNode("Limit", rows=10.0, elapsed_s=0.2, children=(late,))
+
+    assert kinds(statement(plan=sorts)) == [("spill", 1)]
+    assert kinds(statement(plan=pages, sql="select a from t offset ?")) == [("skipped rows", 5000)]
+
+
+def test_a_window_may_end_early() -> None:
+    """By a condition on row_number(), which is in no estimate; more rows than expected are an error."""
+    window = PlanNode("WindowAgg", rows=10.0, rows_expected=60_000, elapsed_s=0.1, loops=1)
+    scan = PlanNode("Subquery Scan", rows=10.0, rows_expected=300, elapsed_s=0.1, loops=1, children=(window,))
+
+    assert kinds(statement(plan=scan)) == []
+    assert kinds(statement(plan=replace(window, rows=60_000.0, rows_expected=10))) == ERROR
+
+
+def test_the_chunks_of_an_iterator_are_no_loop() -> None:
+    """Django prefetches related objects for each chunk."""
+    loads = [statement(load=OrmLoad("django", "5.2", kind="chunk")), *[statement()] * 7]
+
+    assert kinds(*loads) == []
 
 
 def test_what_runs_again_or_goes_on_is_no_loop() -> None:

@@ -1,7 +1,7 @@
 """Findings in the plans of statements, which mode "plans" records. `FINDERS` lists the finders."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from placebench import units
 from placebench.profiler.analysis.findings.kinds import Finding, Limits, Statements, finding_at, in_one_request
@@ -16,70 +16,90 @@ _NOT_COUNTED = frozenset({"BitmapAnd", "BitmapOr", "Recursive Union", "WorkTable
 
 def _sequential_scans(statements: Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Find sequential scans of whole tables that keep few rows."""
-    for statement, node, alike in _nodes(statements):
+
+    def is_found(node: PlanNode) -> bool:
+        return node.kind == "Seq Scan" and _keeps_few(node, limits)
+
+    for statement, node, alike in _nodes(statements, is_found):
         scanned = (node.rows or 0.0) + (node.rows_removed or 0.0)
-        kept_few = (node.rows or 0.0) <= scanned * limits.kept_share
-        if node.kind == "Seq Scan" and node.condition and scanned >= limits.scanned_rows and kept_few:
-            yield finding_at(
-                "sequential scan",
-                f"{units.count(scanned)} rows of {node.relation} read for {_rows(node)}: {node.condition}"
-                f"{in_one_request(len(alike), recording)}",
-                "create an index on the columns of the condition",
-                [statement],
-                count=round(scanned),
-                seconds=sum(each.self_s or 0.0 for each in alike),
-            )
+        yield finding_at(
+            "sequential scan",
+            f"{units.count(scanned)} rows of {node.relation} read for {_rows(node)}: {node.condition}"
+            f"{in_one_request(len(alike), recording)}",
+            "create an index on the columns of the condition",
+            [statement],
+            count=round(scanned),
+            seconds=sum(each.self_s or 0.0 for each in alike),
+        )
+
+
+def _keeps_few(node: PlanNode, limits: Limits) -> bool:
+    """Return whether a condition keeps few of many rows."""
+    read = (node.rows or 0.0) + (node.rows_removed or 0.0)
+    is_large = bool(node.condition) and read >= limits.scanned_rows
+    return is_large and (node.rows or 0.0) <= read * limits.kept_share
 
 
 def _join_filters(statements: Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Find nested loops that compare every row of one side with every row of the other, and keep few pairs."""
-    for statement, node, alike in _nodes(statements):
+
+    def is_found(node: PlanNode) -> bool:
+        return node.kind.startswith("Nested Loop") and _keeps_few(node, limits)
+
+    for statement, node, alike in _nodes(statements, is_found):
         compared = (node.rows or 0.0) + (node.rows_removed or 0.0)
-        kept_few = (node.rows or 0.0) <= compared * limits.kept_share
-        if node.kind.startswith("Nested Loop") and node.condition and compared >= limits.scanned_rows and kept_few:
-            yield finding_at(
-                "join filter",
-                f"{units.count(compared)} pairs of rows compared for {_rows(node)}: {node.condition}"
-                f"{in_one_request(len(alike), recording)}",
-                "create an index on the joined column of the inner table, or join by equality",
-                [statement],
-                count=round(compared),
-                seconds=sum(each.elapsed_s or 0.0 for each in alike),
-            )
+        yield finding_at(
+            "join filter",
+            f"{units.count(compared)} pairs of rows compared for {_rows(node)}: {node.condition}"
+            f"{in_one_request(len(alike), recording)}",
+            "create an index on the joined column of the inner table, or join by equality",
+            [statement],
+            count=round(compared),
+            seconds=sum(each.elapsed_s or 0.0 for each in alike),
+        )
 
 
 def _skipped_rows(statements: Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Find pages that are reached by an OFFSET: the server reads all rows before them and throws them away."""
-    for statement, node, alike in _nodes(statements):
-        if node.kind != "Limit" or len(node.children) != 1 or not _OFFSET.search(statement.sql):
-            continue
-        skipped = (node.children[0].rows or 0.0) - (node.rows or 0.0)
-        if skipped >= limits.skipped_rows:
+
+    def skipped_by(node: PlanNode) -> float:
+        return (node.children[0].rows or 0.0) - (node.rows or 0.0)
+
+    def is_found(node: PlanNode) -> bool:
+        return node.kind == "Limit" and len(node.children) == 1 and skipped_by(node) >= limits.skipped_rows
+
+    for statement, node, alike in _nodes(statements, is_found):
+        if _OFFSET.search(statement.sql):
             yield finding_at(
                 "skipped rows",
-                f"{units.count(skipped)} rows read and skipped by OFFSET for {_rows(node)}"
+                f"{units.count(skipped_by(node))} rows read and skipped by OFFSET for {_rows(node)}"
                 f"{in_one_request(len(alike), recording)}",
                 "page by the last key of the page before: WHERE key > :last ORDER BY key LIMIT n",
                 [statement],
-                count=round(skipped),
+                count=round(skipped_by(node)),
                 seconds=sum(each.elapsed_s or 0.0 for each in alike),
             )
 
 
 def _row_estimate_errors(statements: Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Find row estimates that are far off, so that the planner may have chosen the wrong plan."""
-    for statement, node, alike in _nodes(statements):
+    plans = [each.plan for each in statements if each.plan is not None]
+    misestimated = set[int]().union(*(misestimated_nodes(each, limits) for each in plans))
+
+    def is_found(node: PlanNode) -> bool:
         is_large = max(node.rows or 0.0, node.rows_expected) >= limits.estimated_rows
-        if not is_large or (node.elapsed_s or 0.0) < limits.estimated_s or statement.plan is None:
-            continue
-        if id(node) in misestimated_nodes(statement.plan, limits):
-            yield finding_at(
-                "row-estimate error",
-                f"{node.title}: {_rows(node)} rows where {units.count(node.rows_expected)} were expected",
-                "ANALYZE the table; for columns that depend on each other CREATE STATISTICS",
-                [statement],
-                seconds=sum(each.elapsed_s or 0.0 for each in alike),
-            )
+        return is_large and (node.elapsed_s or 0.0) >= limits.estimated_s and id(node) in misestimated
+
+    for statement, node, alike in _nodes(statements, is_found):
+        yield finding_at(
+            "row-estimate error",
+            f"{node.title}: {_rows(node)} rows where {units.count(node.rows_expected)} were expected",
+            "declare the ROWS of the function, or keep them in a table"
+            if node.kind == "Function Scan"
+            else "ANALYZE the table; for columns that depend on each other CREATE STATISTICS",
+            [statement],
+            seconds=sum(each.elapsed_s or 0.0 for each in alike),
+        )
 
 
 def misestimated_nodes(plan: PlanNode, limits: Limits) -> set[int]:
@@ -96,30 +116,36 @@ def misestimated_nodes(plan: PlanNode, limits: Limits) -> set[int]:
 
 def _spills(statements: Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Find sorts, hashes and stored results that did not fit into work_mem."""
-    for statement, node, alike in _nodes(statements):
-        if node.spilled_kb is not None and node.spilled_kb >= limits.spilled_kb:
-            yield finding_at(
-                "spill",
-                f"{node.title} wrote {units.size(node.spilled_kb * 1024)} to disk"
-                f"{in_one_request(len(alike), recording)}",
-                "raise work_mem for this transaction, or sort and join fewer columns",
-                [statement],
-                seconds=sum(each.self_s or 0.0 for each in alike),
-            )
+    for statement, node, alike in _nodes(statements, lambda node: (node.spilled_kb or 0) >= limits.spilled_kb):
+        yield finding_at(
+            "spill",
+            f"{node.title} wrote {units.size((node.spilled_kb or 0) * 1024)} to disk"
+            f"{in_one_request(len(alike), recording)}",
+            "raise work_mem for this transaction, or sort and join fewer columns",
+            [statement],
+            seconds=sum(each.self_s or 0.0 for each in alike),
+        )
 
 
-def _nodes(statements: Statements) -> Iterator[tuple[Statement, PlanNode, list[PlanNode]]]:
-    """Yield the distinct nodes of the most expensive plan (the longest of equal ones), with all executions of each."""
+def _nodes(
+    statements: Statements, is_found: Callable[[PlanNode], bool]
+) -> Iterator[tuple[Statement, PlanNode, list[PlanNode]]]:
+    """Yield the nodes of the most expensive plan that *is_found* accepts, with all such executions of each.
+
+    Nodes of one title and condition are one: the longest.
+    """
     planned = [(statement, statement.plan) for statement in statements if statement.plan is not None]
     if not planned:
         return
     statement, plan = max(planned, key=lambda each: each[1].elapsed_s or 0.0)
     alike: dict[tuple[str, str | None], list[PlanNode]] = {}
     for _, node in (each for _, other in planned for each in other.walk()):
-        alike.setdefault((node.title, node.condition), []).append(node)
+        if is_found(node):
+            alike.setdefault((node.title, node.condition), []).append(node)
     longest: dict[tuple[str, str | None], PlanNode] = {}
     for _, node in sorted(plan.walk(), key=lambda each: each[1].elapsed_s or 0.0):
-        longest[node.title, node.condition] = node
+        if is_found(node):
+            longest[node.title, node.condition] = node
     yield from ((statement, node, alike[key]) for key, node in longest.items())
 
 
@@ -134,7 +160,9 @@ def _read_otherwise(plan: PlanNode) -> tuple[set[int], set[int]]:
     nodes = [(plan, plan.may_stop)]
     while nodes:
         node, may_stop = nodes.pop()
-        if may_stop:
+        # A condition on row_number() may end the rows of each window, which is in no estimate.
+        has_window = node.kind == "WindowAgg" or any(child.kind == "WindowAgg" for child in node.children)
+        if may_stop or has_window:
             stopped.add(id(node))
         inner = node.children[1:2] if len(node.children) == 2 else node.children
         is_merge = node.kind.startswith("Merge") and node.kind.endswith("Join")

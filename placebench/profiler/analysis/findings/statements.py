@@ -60,12 +60,15 @@ def n_plus_one(statements: Statements, unkept: Unkept, recording: RecordingData,
         return
     seconds = sum(each.elapsed_s for each in different) + sum(each.different_s for each in beyond)
     if first.kind != "read":
-        yield _write_loop(first, f"{most} times{where(recording)}", count, seconds)
+        at_once = "one row after the other" if items < 2 * count else f"{units.average(items / count)} rows at a time"
+        yield _write_loop(first, f"{most} times{where(recording)} from one line, {at_once}", count, seconds)
+        return
+    known = next((each for each in different if each.load is not None), first)
+    if known.load is not None and known.load.kind == "chunk":
         return
     is_unknown = any(each.repeated is None for each in different) or any(each.unknown for each in beyond)
     values = "" if is_unknown else ", with different values"
     title = f"{most} times{where(recording)} from one line{values}"
-    known = next((each for each in different if each.load is not None), first)
     if first.caller is None and first.repeated is None:  # a light recording has neither lines nor values
         title = f"{most} times{where(recording)}; mode full records from where, and whether with other values"
     elif relation := first.relationship or (known.load.relation if known.load is not None else ""):
@@ -108,7 +111,7 @@ def _are_levels(statements: Statements) -> bool:
     return len(others) == 1 and min(others) >= 0 and len({each.value_count for each in runs}) > 1
 
 
-def _write_loop(first: Statement, how_often: str, count: int, seconds: float) -> Finding:
+def _write_loop(first: Statement, title: str, count: int, seconds: float) -> Finding:
     """Return the finding for a loop of writes."""
     advice = {
         "insert": "insert all rows at once: session.add_all, execute(insert(table), rows), or Django's bulk_create",
@@ -116,7 +119,6 @@ def _write_loop(first: Statement, how_often: str, count: int, seconds: float) ->
         "delete": "one DELETE with an IN list"
         + ("" if _RETURNING.search(first.sql) else ", or cascades in the database"),
     }.get(first.kind, "one statement for all of them, if there is one")
-    title = f"{how_often} from one line, one row after the other"
     return finding_at("n+1", title, advice, [first], count=count, seconds=seconds)
 
 
