@@ -208,6 +208,7 @@ def use():
     os.path.getsize(f"{HERE}/size")
     os.access(f"{HERE}/access", os.R_OK)
     pathlib.Path(HERE, "is_file").is_file()
+    os.rename(f"{HERE}/renamed", f"{HERE}/renamed")
     os.path.exists(f"{HERE}/added")
     os.path.exists(f"{HERE}/new/folder/added")
     try:
@@ -221,8 +222,9 @@ def use():
     inspect.getsource(shown)
 """
 USED = [
-    "opened", "linked", "by_sqlite", "by_uri", "by_folder", "mapped", "stat", "size", "access", "is_file", "added",
-    "new/folder/added", "missing", "listed/one", "globbed/one", "service_data/resource", "service_data/got", "shown.py",
+    "opened", "linked", "by_sqlite", "by_uri", "by_folder", "mapped", "stat", "size", "access", "is_file", "renamed",
+    "added", "new/folder/added", "missing", "listed/one", "globbed/one", "service_data/resource", "service_data/got",
+    "shown.py",
 ]  # fmt: skip
 UNUSED = ["README.md", "docs/index.md", "tree/one", "imported.py"]
 

@@ -24,7 +24,12 @@ from typing import Any
 _TOOL = 4  # none of the tools to which sys.monitoring gives a number of its own
 _ASKING = ("stat", "lstat", "access", "readlink", "open")
 """Functions of os that ask for a file and have no audit event, or one without the folder that a name is relative to."""
-_PATH_EVENTS = {"open", "os.listdir", "os.scandir", "os.getxattr", "os.listxattr"}
+_PATH_EVENTS = {
+    *("open", "os.listdir", "os.scandir", "os.getxattr", "os.listxattr"),
+    *("os.chdir", "os.mkdir", "os.rmdir", "os.remove", "os.rename"),
+    *("os.link", "os.truncate", "os.chmod", "os.chown", "os.utime"),
+}
+"""Audit events whose first argument is a path."""
 _OTHER_CODE = {
     "subprocess.Popen": "starts another program",
     "os.exec": "starts another program",
