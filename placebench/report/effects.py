@@ -12,6 +12,7 @@ from functools import partial
 from placebench import units
 from placebench.compare.keep.records import MEASURED, ChangedPlan, FailedPart, RunHead
 from placebench.profiler.analysis.difference import Frame
+from placebench.profiler.model.shortened_sql import shortened
 from placebench.report.environment import masked
 from placebench.report.figures import Figures
 from placebench.report.model import Column
@@ -242,13 +243,24 @@ def shorten_statement(sql: str) -> str:
     return shown if len(shown) <= _MAX_STATEMENT_LENGTH else f"{shown[: _MAX_STATEMENT_LENGTH - 1]}…"
 
 
+def shorten_statements(statements: Sequence[str]) -> list[str]:
+    """Return the short forms of several statements; of different ones that have the same form, more of their texts."""
+    forms = Counter(shorten_statement(each) for each in set(statements))
+    return [
+        short if forms[short := shorten_statement(each)] == 1 else shortened(each, _MAX_STATEMENT_LENGTH)
+        for each in statements
+    ]
+
+
 def frame_labels(parts: Sequence[PartChange[Frame]]) -> list[str]:
     """Return the labels of frames: a file is added to ambiguous names, statements and plans are shortened."""
     names = Counter(name for name, _ in {each.part for each in parts})
+    statements = [name for name, place in (each.part for each in parts) if place in ("sql", "plan")]
+    short = dict(zip(statements, shorten_statements(statements), strict=True))
     labels = []
     for name, place in (each.part for each in parts):
         if place in ("sql", "plan"):
-            labels.append(shorten_statement(name))
+            labels.append(short[name])
         elif place and names[name] > 1:
             labels.append(f"{name} ({'/'.join(place.split('/')[-2:])})")
         else:

@@ -17,7 +17,7 @@ from placebench.profiler.analysis.difference import (
 )
 from placebench.profiler.model.normalised_sql import normalised
 from placebench.profiler.output.flame_svg import flame_difference_svg, flame_svg
-from placebench.report.effects import frame_labels, shorten_statement
+from placebench.report.effects import frame_labels, shorten_statement, shorten_statements
 from placebench.report.figures import Figures, shorten_variant
 from placebench.report.model import (
     Block,
@@ -131,7 +131,9 @@ def statement_sentences(figures: Figures) -> list[str]:
     changed = [each for each in counted_changes(counted[0], counted[1]) if each.calls.size]
     if not changed or not (counted[0].by_statement and counted[1].by_statement):
         return []
-    said = [f"{shorten_statement(each.sql)} {_both(each.calls)}" for each in changed[:_MAX_STATEMENTS_IN_A_SENTENCE]]
+    shown = changed[:_MAX_STATEMENTS_IN_A_SENTENCE]
+    names = shorten_statements([each.sql for each in shown])
+    said = [f"{name}: {_both(each.calls)}" for name, each in zip(names, shown, strict=True)]
     more = len(changed) - len(said)
     rest = f"; and {units.numbered(more, 'more statement')}" if more else ""
     return [f"Statements per request that changed: {'; '.join(said)}{rest}."]

@@ -17,6 +17,7 @@ from placebench.report.effects import (
     headline,
     power_sentence,
     several_headline,
+    shorten_statements,
     summary_sentences,
     verdict_text,
 )
@@ -194,6 +195,14 @@ SLOTS = "Largest: slots −20 % CPU [95 % CI −21, −19; n = 12]."
 def test_several_comparisons_in_one_sentence(primaries: list[Comparison], many: str, sentence: str) -> None:
     """How many of them do what, and the largest effect with its interval and verdict."""
     assert several_headline(primaries, NAMES, many=many) == sentence
+
+
+def test_different_statements_have_different_names() -> None:
+    """Verb and table are enough for one statement; of two with the same, the texts are shown."""
+    counted, listed, other = "select count(*) from book where id = ?", "select id from book", "select a, b from item"
+
+    assert [counted, listed, "select … item"] == shorten_statements([counted, listed, other])
+    assert ["select … book", "select … book"] == shorten_statements([listed, listed])
 
 
 def test_more_says_of_what_and_than_what() -> None:
