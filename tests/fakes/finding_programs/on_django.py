@@ -20,6 +20,7 @@ django.setup()
 from django.contrib.contenttypes.fields import GenericForeignKey, GenericRelation  # noqa: E402
 from django.contrib.contenttypes.models import ContentType  # noqa: E402
 from django.core.management import call_command  # noqa: E402
+from django.core.paginator import Paginator  # noqa: E402
 from django.db import models, transaction  # noqa: E402
 from django_shop.models import Item, Order  # noqa: E402
 
@@ -180,3 +181,42 @@ def an_object_again_after_another_one_was_created(_: Any) -> None:
     for number in range(3):
         Item.objects.get(id=1)
         Order.objects.create(name=f"new {number}")
+
+
+@absent("n+1")
+def an_iterator_that_prefetches(_: Any) -> None:
+    orders = Order.objects.prefetch_related("items").iterator(chunk_size=2)
+    assert sum(len(order.items.all()) for order in orders) == 36
+
+
+@absent("n+1")
+def a_queue_of_new_orders(_: Any) -> None:
+    Order.objects.bulk_create([Order(name="new") for _ in range(8)])
+    while order := Order.objects.filter(name="new").order_by("id").first():
+        order.name = "done"
+        order.save(update_fields=["name"])
+
+
+@absent("n+1")
+def pages_of_a_paginator(_: Any) -> None:
+    for page in Paginator(Item.objects.order_by("id"), 7):
+        assert list(page.object_list)
+
+
+@absent("n+1")
+def names_written_by_ranges_of_keys(_: Any) -> None:
+    for start in range(1, 37, 6):
+        Item.objects.filter(id__gte=start, id__lt=start + 6).update(name="item")
+
+
+@found("n+1")
+def found_or_created_one_by_one(_: Any) -> None:
+    for number in range(8):
+        Order.objects.get_or_create(name=f"order number {number}")
+
+
+@absent("duplicate")
+def a_counter_read_again_after_each_update(_: Any) -> None:
+    for _number in range(4):
+        Order.objects.filter(id=1).update(name=models.F("name"))
+        Order.objects.get(id=1)

@@ -154,6 +154,11 @@ def a_late_page_of_a_filtered_list(connection: Connection) -> None:
     )
 
 
+@found("skipped rows")
+def a_late_page_below_another_limit(connection: Connection) -> None:
+    run(connection, "select * from (select id from event order by id offset 5000) late limit 10")
+
+
 @absent("skipped rows")
 def the_first_page(connection: Connection) -> None:
     run(connection, "select id from event order by id limit 20 offset 0")
@@ -191,6 +196,12 @@ def columns_compared_by_expressions(connection: Connection) -> None:
 @found("row-estimate error", "sequential scan")
 def few_rows_below_a_sort_and_a_limit(connection: Connection) -> None:
     run(connection, "select id from event where city % 1000 < 0 order by name limit 5")
+
+
+@absent("row-estimate error")
+def the_first_row_of_each_kind(connection: Connection) -> None:
+    numbered = "select id, row_number() over (partition by kind order by id) number from event"
+    run(connection, f"select id from ({numbered}) numbered where number = 1")
 
 
 @absent("row-estimate error")
@@ -271,6 +282,12 @@ def a_sort_by_parallel_workers(connection: Connection) -> None:
         " set parallel_setup_cost = 0; set parallel_tuple_cost = 0",
     )
     run(connection, "select name from event order by name")
+
+
+@found("spill")
+def a_sort_below_another_one(connection: Connection) -> None:
+    run(connection, "set work_mem = '64kB'")
+    run(connection, "select * from (select id, name from event order by name offset 0) named order by id limit 5")
 
 
 @absent("spill")
