@@ -88,6 +88,7 @@ def study(
     return code, json.loads(printed.out or "{}"), printed.err
 
 
+@pytest.mark.long
 def test_a_cell_is_compared_with_the_same_cell_of_its_control(capsys: pytest.CaptureFixture[str]) -> None:
     """Waiting 50 ms costs one user that much, and eight users of two threads a quarter of it per user's request."""
     axes = ("--axis", "variant=plain,slow", "--axis", "users=1,8", "--axis", "threads=2")

@@ -229,6 +229,7 @@ USED = [
 UNUSED = ["README.md", "docs/index.md", "tree/one", "imported.py"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_a_file_is_used_whatever_way_and_name_it_is_used_by(
     repository: Path, capsys: pytest.CaptureFixture[str], is_removed: bool
@@ -311,6 +312,7 @@ def test_nothing_is_concluded_once_other_code_may_use_files(tmp_path: Path, name
     assert name in PROGRAMS or written == ""
 
 
+@pytest.mark.long
 def test_a_gate_does_not_pass_because_a_program_used_files_unseen(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
