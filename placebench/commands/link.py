@@ -213,7 +213,7 @@ def _rows(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
     }
     if figures["latency_s"]:
         shown["time / latency"] = units.average(figures["time_over_latency"])
-    if figures["waiting_share"]:
+    if figures["latency_s"] or figures["waiting_share"]:
         shown["waiting for round trips"] = units.percent(figures["waiting_share"])
     return list(shown.items())
 

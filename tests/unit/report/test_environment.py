@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from placebench.compare.keep.records import RunHead
 from placebench.meters.readings import RunCost
-from placebench.report.environment import data_text, environment_rows, flattened, masked, moment
+from placebench.report.environment import data_text, environment_rows, flattened, masked, moment, request_section
 
 
 def test_items_of_a_list_are_named() -> None:
@@ -51,6 +51,15 @@ def test_a_command_line_keeps_its_secrets() -> None:
         "--db postgresql://me:***@db/shop --url postgresql:///shop?password=***&port=1"
     }
     assert masked("tuned+driver:psycopg3,pg:jit=on") == "tuned+driver:psycopg3,pg:jit=on"
+
+
+def test_an_empty_database_is_not_counted() -> None:
+    """An application that makes its tables itself gets a database without any."""
+    head = RunHead("r", "", "complete", "/", "made by the application", 0, 1, [], {}, {}, {}, {})
+    counted = [replace(head, receipt={"tables": tables, "rows": 3}) for tables in (0, 2)]
+
+    data = [request_section(each).blocks[1].facts[0][1] for each in counted]  # type: ignore[union-attr]
+    assert ["made by the application, seed 1", "made by the application, seed 1: 3 rows in 2 tables"] == data
 
 
 def test_a_stamp_for_people() -> None:
