@@ -19,6 +19,8 @@ SIZES = pytest.mark.parametrize("width", [320, 360, 768, 1280])
 SPILLING = """() => [...document.querySelectorAll('body *')]
     .filter(each => !each.closest('.scroll') && each.getBoundingClientRect().right > innerWidth + 1)
     .map(each => each.tagName + ': ' + each.textContent.slice(0, 40))"""
+CUT_CAPTIONS = """() => [...document.querySelectorAll('caption')].filter(each => each.checkVisibility())
+    .map(each => Math.round(each.getBoundingClientRect().right)).filter(right => right > innerWidth)"""
 CUT = "() => [...document.querySelectorAll('.scroll')].filter(each => each.scrollWidth > each.clientWidth + 1).length"
 SEEN = "each => each.checkVisibility() && each.getBoundingClientRect().height > 10"
 TINY = """() => [...document.querySelectorAll('svg text')]
@@ -52,6 +54,7 @@ def test_the_page_never_scrolls_sideways(page: Path, visit: Callable, width: int
 
     assert seen.evaluate("document.documentElement.scrollWidth") <= width
     assert seen.evaluate(SPILLING) == []
+    assert seen.evaluate(CUT_CAPTIONS) == []
     assert seen.evaluate(TINY) == 0
 
 
