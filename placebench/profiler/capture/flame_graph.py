@@ -21,6 +21,7 @@ from placebench.profiler.capture.stack import (
     awaiting_frames,
     frames_of,
     leaf,
+    once_each,
     root_of_thread,
 )
 from placebench.profiler.capture.timeline import (
@@ -129,6 +130,7 @@ class FlameGraphRecorder:
         self._clock, self._report_failure = clock, report_failure
         self._root = root_of_thread()
         self._stacks = Stacks(self._root)
+        self._with_leaf = once_each(lambda frames, text: [*frames, text])
         self._above = self._stacks(frames_of(application_frame(caller)))
         self._cpu_started = time.process_time()
         self._source = _start_sampler(mode, clock, report_failure)
@@ -210,7 +212,7 @@ class FlameGraphRecorder:
             StackInterval(
                 started,
                 ended,
-                [*self._stacks(frames), leaf(label(), kind)],
+                self._with_leaf(self._stacks(frames), leaf(label(), kind)),
                 statement,
                 owner=getattr(label, "__self__", None),
             )
@@ -233,7 +235,8 @@ class FlameGraphRecorder:
             if owner is not None:
                 noted_s[owner] = noted_s.get(owner, 0.0) + each.ended - each.started
                 stacks.setdefault(owner, each.stack)
-                frames_at.setdefault((owner.caller, owner.outer_caller), each.frames)
+                if (place := (owner.caller, owner.outer_caller)) not in frames_at:
+                    frames_at[place] = each.frames
         times = [taken for taken, _ in samples]
         short = []
         for pending in statements:
@@ -250,7 +253,7 @@ class FlameGraphRecorder:
                     frames = call_site_stack(*place, beside, self._above)
                     if pending.caller is not None:
                         frames_at[place] = frames
-                stack = [*frames, leaf(pending.leaf_text(), "sql")]
+                stack = self._with_leaf(frames, leaf(pending.leaf_text(), "sql"))
             short.append(StackInterval(pending.started, pending.started + seconds, stack, owner=pending))
         return sorted(short, key=lambda each: each.started)
 

@@ -78,7 +78,9 @@ class Sampler(pyinstrument.Profiler):
             stack = sample
             if not isinstance(sample, list):  # ours; else pyinstrument's own
                 frames, last = sample
-                stack = [*self._stacks(frames), *(() if last is None else (last,))]
+                stack = self._stacks(frames)
+                if last is not None:
+                    stack = [*stack, last]
             found.append((taken, stack))
         return found
 

@@ -96,8 +96,9 @@ class ThreadSamples:
         """Stop, and return each sample's time and stack, in order of time; any thread may call it."""
         self._thread.remove(self)
         return [
-            (taken, [*self._stacks(frames_before_check(frames)), *(() if last is None else (last,))])
+            (taken, stack if last is None else [*stack, last])
             for taken, frames, last in list(self._samples)
+            for stack in [self._stacks(frames_before_check(frames))]
         ]
 
 

@@ -10,13 +10,13 @@ import sysconfig
 import threading
 import time
 from asyncio import base_events, events
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from placebench.profiler.model.files import with_slashes
 from placebench.profiler.model.statement import Caller
@@ -72,9 +72,17 @@ class Stacks:
         self._root = root
         self._before: Frames = []
         self._named: list[str] = [root]
+        # By innermost place and depth.
+        self._known: dict[tuple[object, ...], tuple[Frames, list[str]]] = {}
 
     def __call__(self, frames: Frames) -> list[str]:
-        """Return the stack from the root to the innermost of *frames*."""
+        """Return the stack from the root to the innermost of *frames*, the same list for equal ones: do not change it.
+
+        That makes a statement in a loop cheap, here and for `once_each`.
+        """
+        key = (id(frames[0]), frames[1], len(frames)) if frames else ()
+        if (same := self._known.get(key)) is not None and same[0] == frames:
+            return same[1]
         from_root = frames[::-1]  # instruction and code of each frame, the outermost one first
         known = shared_length(from_root, self._before) // 2
         stack = self._named[: known + 1]
@@ -86,7 +94,25 @@ class Stacks:
                 name = _NAMES[id(code), instruction] = code, name_frame(code, instruction)
             stack.append(name[1])
         self._before, self._named = from_root, stack
-        return list(stack)
+        self._known[key] = frames, stack
+        return stack
+
+
+_Result = TypeVar("_Result")
+
+
+def once_each(function: Callable[..., _Result]) -> Callable[..., _Result]:
+    """Return *function* with a memory of its results by the identity of its arguments, for stacks that many share."""
+    known: dict[tuple[int, ...], tuple[Any, _Result]] = {}
+
+    def call(*arguments: Any) -> _Result:
+        key = tuple(map(id, arguments))
+        found = known.get(key)
+        if found is None:
+            found = known[key] = arguments, function(*arguments)  # kept, so that their ids stay their own
+        return found[1]
+
+    return call
 
 
 def shared_length(one: Sequence[Any], other: Sequence[Any]) -> int:

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import takewhile
-from operator import eq, itemgetter
+from operator import eq
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from placebench.profiler.capture.options import CLOCK_TICK_S
 from placebench.profiler.capture.stack import (
@@ -24,6 +24,7 @@ from placebench.profiler.capture.stack import (
     frame_name,
     is_application_file,
     leaf,
+    once_each,
     shared_length,
 )
 from placebench.profiler.model.files import with_slashes
@@ -114,7 +115,10 @@ def notes_on_waits(records: Sequence[StackTime], *, is_external: bool) -> list[s
     another process (*is_external*) stay below the selector.
     """
     waits_s: dict[str, float] = {}
+    stacks_s: dict[int, list[Any]] = {}
     for stack, seconds in records:
+        stacks_s.setdefault(id(stack), [stack, 0.0])[1] += seconds
+    for stack, seconds in stacks_s.values():
         end = "".join(stack[-3:])
         if not any(file in end for file in _EVENT_LOOPS):
             continue
@@ -155,29 +159,35 @@ def timeline(
     records: list[StackTime] = []
     gaps: list[_Gap] = []
     at, left = whole.started, None
+    between: dict[tuple[int, int, bool], list[str]] = {}
     waiting = iter([*samples, (float("inf"), whole.stack)])
     taken, stack = next(waiting)
     for interval in (*intervals, whole._replace(started=whole.ended)):
         begin = min(interval.started, whole.ended)
-        common = common_frames(whole.stack, interval.frames) if left is None else _between(left, interval)
-        gap = _Gap(at, begin, _inside(whole, common), len(records), [])
-        here = gap.common
-        while taken <= max(at, begin):
+        # Most intervals of a loop share their stacks.
+        is_one_statement = left is not None and left.owner is not None and left.owner is interval.owner
+        key = id(left and left.stack), id(interval.stack), is_one_statement
+        if (common := between.get(key)) is None:
+            found = common_frames(whole.stack, interval.frames) if left is None else _between(left, interval)
+            common = between[key] = _inside(whole, found)
+        here, gap_started, gap_record, gap_samples = common, at, len(records), []
+        while taken <= begin or taken <= at:
             if taken > at:
                 records.append((stack, taken - at))
                 at = taken
-                gap.samples.append((taken, stack))
+                gap_samples.append((taken, stack))
                 # A sample inside of the profiler's call of the driver says nothing about the time after that call.
                 here = stack if holds and not _in_profiler(stack) else common_frames(stack, interval.frames)
             taken, stack = next(waiting)
         if begin > at:
-            records.append((_inside(whole, here), begin - at))
+            records.append((here if here is common else _inside(whole, here), begin - at))
             at = begin
-        if gap.ended > gap.started:
-            gaps.append(gap)
-        if min(interval.ended, whole.ended) > at:
-            records.append((interval.stack, min(interval.ended, whole.ended) - at))
-            at, left = min(interval.ended, whole.ended), interval
+        if begin > gap_started:
+            gaps.append(_Gap(gap_started, begin, common, gap_record, gap_samples))
+        ended = min(interval.ended, whole.ended)
+        if ended > at:
+            records.append((interval.stack, ended - at))
+            at, left = ended, interval
     _estimate_gaps(records, gaps, whole)
     return records
 
@@ -206,21 +216,30 @@ def _estimate_gaps(records: list[StackTime], gaps: Sequence[_Gap], whole: StackI
     by much more than the margin of the number of samples. A stratum without a sample keeps its common frames.
     A sample above the common frames counts as well: the program has left them and come back, as in a loop of requests.
     """
-    keys = [tuple(map(_identifier, gap.common)) for gap in gaps]
-    strata: dict[tuple[str, ...], list[Sample]] = {}
-    for key, gap in zip(keys, gaps, strict=True):
-        if gap.samples:
-            strata.setdefault(key, []).extend(gap.samples)
-    for key, gap in zip(keys, gaps, strict=True):
-        samples = () if gap.samples else strata.get(key, ())
-        if samples:
+    strata: dict[tuple[str, ...], tuple[list[float], list[list[str]]]] = {}
+
+    @once_each
+    def stratum(common: list[str]) -> tuple[list[float], list[list[str]]]:
+        return strata.setdefault(tuple(map(_identifier, common)), ([], []))
+
+    for gap in gaps:
+        for taken, stack in gap.samples:
+            times, stacks = stratum(gap.common)
+            times.append(taken)
+            stacks.append(stack)
+
+    @once_each
+    def below(common: list[str], nearest: list[str]) -> list[str]:
+        return [*common, *nearest[len(common) :]] if _is_below(nearest, common) else _inside(whole, nearest)
+
+    for gap in gaps:
+        times, stacks = ([], []) if gap.samples else stratum(gap.common)
+        if times:
             middle = (gap.started + gap.ended) / 2
-            after = bisect_left(samples, middle, key=itemgetter(0))
-            beside = samples[max(0, after - 1) : after + 1]
-            _, nearest = min(beside, key=lambda each: abs(each[0] - middle))
-            is_below = _is_below(nearest, gap.common)
-            stack = [*gap.common, *nearest[len(gap.common) :]] if is_below else _inside(whole, nearest)
-            records[gap.record] = stack, records[gap.record][1]
+            at = bisect_left(times, middle)
+            if at == len(times) or (at and middle - times[at - 1] <= times[at] - middle):
+                at -= 1
+            records[gap.record] = below(gap.common, stacks[at]), records[gap.record][1]
 
 
 def with_short_calls(
@@ -242,9 +261,10 @@ def with_short_calls(
                 yield collection._replace(started=at, ended=call.started)
             began, seconds = max(at, call.started), call.ended - call.started
             at = min(began + seconds, until)
-            below = [] if collection is None else collection.stack[-1:]
-            stack, leaves = [*call.stack, *below], call.leaves + len(below)
-            yield call._replace(started=began, ended=at, stack=stack, leaves=leaves)
+            stack, leaves = call.stack, call.leaves
+            if collection is not None:
+                stack, leaves = [*stack, collection.stack[-1]], leaves + 1
+            yield StackInterval(began, at, stack, call.statement, leaves, call.owner)
             if (left_s := seconds - (at - began)) > CLOCK_TICK_S:
                 owed.append(call._replace(ended=call.started + left_s))
         if collection is not None and at < until:
@@ -390,11 +410,17 @@ BUILT_IN = "\x00<built-in>\x00"
 _OVERHEAD = leaf("profiler overhead", "profiler")
 
 
+@lru_cache(maxsize=4096)
+def _is_profiler(frame: str) -> bool:
+    return _OURS in frame or _SAMPLERS in frame
+
+
 def application_records(records: Sequence[StackTime]) -> list[StackTime]:
     """Return the records with `without_profiler` applied to each stack; most have nothing of the profiler."""
-    frames = set[str]().union(*(stack for stack, _ in records))
-    own = {frame for frame in frames if _OURS in frame or _SAMPLERS in frame}
-    return [(stack if own.isdisjoint(stack) else without_profiler(stack), seconds) for stack, seconds in records]
+    stacks = {id(stack): stack for stack, _ in records}  # most of them stand in many records
+    own = set(filter(_is_profiler, set[str]().union(*stacks.values())))
+    kept = {key: stack if own.isdisjoint(stack) else without_profiler(stack) for key, stack in stacks.items()}
+    return [(kept[id(stack)], seconds) for stack, seconds in records]
 
 
 def without_profiler(stack: Sequence[str]) -> list[str]:
@@ -404,7 +430,7 @@ def without_profiler(stack: Sequence[str]) -> list[str]:
     """
     python = next((frame for frame in reversed(stack) if BUILT_IN not in frame), "")
     working = _SAMPLERS in python or (bool(stack) and _OURS in stack[-1])
-    kept = [frame for frame in stack if _OURS not in frame and _SAMPLERS not in frame]
+    kept = [frame for frame in stack if not _is_profiler(frame)]
     while working and kept and BUILT_IN in kept[-1]:
         kept.pop()
     return [*kept, _OVERHEAD] if working else kept

@@ -21,6 +21,7 @@ from sqlalchemy.util import greenlet_spawn
 from placebench.profiler import Recording, SqlProfiler
 from placebench.profiler.capture import flame_graph
 from placebench.profiler.capture import timed_cursor as base
+from placebench.profiler.capture import timeline as timeline_module
 from placebench.profiler.capture.sampling_thread import profile_function_defect
 from placebench.profiler.capture.stack import frames_of, leaf
 from placebench.profiler.capture.timeline import (
@@ -151,6 +152,17 @@ def test_a_loop_over_one_statement_is_not_the_statement() -> None:
     between = laid_out([], *edges)[2]
 
     assert between == (LOOP, pytest.approx(7.9))
+
+
+def test_what_lies_between_two_places_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the statements of a loop, however many, and behind the last one."""
+    pairs, search = [], timeline_module._between
+    monkeypatch.setattr(timeline_module, "_between", lambda *pair: pairs.append(pair) or search(*pair))
+    stack = [*LOOP, "sql\x00sql\x000"]
+
+    laid_out([], *(StackInterval(started, started + 0.5, stack) for started in range(11, 19)))
+
+    assert len(pairs) == 2
 
 
 def test_the_nodes_of_a_plan_do_not_get_the_time_after_their_statement() -> None:

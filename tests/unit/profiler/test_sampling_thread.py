@@ -289,9 +289,9 @@ def test_a_switch_interval_that_the_application_sets_meanwhile_stays(engine: Eng
         sys.setswitchinterval(0.003)
     assert sys.getswitchinterval() == pytest.approx(0.003) != switch_interval
 
-    sys.setswitchinterval(0.00002)
+    sys.setswitchinterval(0.000002)
     with recorded(engine, "sampled"):
-        assert sys.getswitchinterval() == pytest.approx(0.00002)
+        assert sys.getswitchinterval() == pytest.approx(0.000002)
 
 
 @pytest.mark.usefixtures("stand_in")
