@@ -64,7 +64,7 @@ class Watch:
         self._seen: set[str] = set()
         self._watched: dict[str, str] = {}
         self._stat = os.stat
-        self._has_forked = False
+        self._has_forked = self._is_traced = False
         self._inodes: dict[tuple[int, int], set[str]] = defaultdict(set)
         """The watched files by device and inode."""
         self._folders: dict[tuple[int, int], set[str]] = defaultdict(set)
@@ -94,6 +94,7 @@ class Watch:
         sys.addaudithook(self._audit)
         monitoring: Any = getattr(sys, "monitoring", None)
         if monitoring is None or monitoring.get_tool(_TOOL) is not None:
+            self._is_traced = True
             threading.settrace(self.trace)
             sys.settrace(self.trace)
             return
@@ -119,7 +120,7 @@ class Watch:
         # Code in C, such as uvloop's, starts programs without an audit event, but the kernel counts what they did.
         if not self._has_forked and resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt:
             self._write("unknown", "starts another program")
-        if not hasattr(sys, "monitoring") and sys.gettrace() is None:
+        if self._is_traced and sys.gettrace() is None:
             sys.settrace(self.trace)
 
     def _watch_call(self, name: str) -> None:
