@@ -98,7 +98,7 @@ class _DuplicateDetector:
         for key in list(self._rows):
             name = key[0].rpartition(".")[2].lower()
             if table in (None, name) or not self._are_tables({name}):
-                del self._rows[key]
+                self._rows.pop(key, None)
 
     def end_writes(self, connection: ConnectionState, step: str) -> None:
         """Note a transaction step: what the connection wrote may be undone, or other connections may see it now."""
@@ -106,7 +106,7 @@ class _DuplicateDetector:
         if step in ("COMMIT PREPARED", "ROLLBACK PREPARED") or (step == "ROLLBACK TO" and connection.has_changed):
             self.add_write(None)
         elif is_undone or (step == "COMMIT" and self._readers - {connection.number}):
-            for table in connection.written:
+            for table in tuple(connection.written):  # other threads may write on it
                 self.add_write(table)
         if step in ("COMMIT", "PREPARE", "RESET", "ROLLBACK"):
             connection.written.clear()

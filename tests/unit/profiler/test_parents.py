@@ -107,6 +107,17 @@ def test_an_orm_is_advised_in_its_own_words(load: OrmLoad, advice: str) -> None:
     assert load_at_once(read(0.0, load=load)) == advice
 
 
+def test_a_part_of_a_collection_needs_a_prefetch_of_that_part() -> None:
+    """A prefetch of the whole collection does not serve its filter(…) or first()."""
+    load = OrmLoad("django", "5.2", "Order.items", "many")
+    advice = [
+        load_at_once(read(0.0, load=load, sql=f"select id from item where order_id = %s{rest}"))
+        for rest in ("", " and name = %s", " order by id limit 1")
+    ]
+
+    assert ["Prefetch(" in each for each in advice] == [False, True, True]
+
+
 @pytest.fixture(scope="module")
 def profiler() -> Iterator[SqlProfiler]:
     """A profiler of sqlite3 alone."""

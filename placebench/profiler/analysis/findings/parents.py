@@ -4,6 +4,7 @@ The parents are certain if the loop's values were in one column of the rows of a
 and the names of tables and columns say the same. Where one of these is missing, `Parents.doubt` says which.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,6 +20,8 @@ _Place = tuple[str, Caller | None, Caller | None]
 _KEYS = frozenset({"id", "pk", "uuid", "guid", "key", "rowid"})
 _FETCH_MODES = (6, 1)
 """The version of Django from which on a query set has `fetch_mode`."""
+# A prefetch loads whole collections: a filter or a LIMIT of one sends its own query all the same.
+_NARROWED = re.compile(r"\b(?:and|limit)\b", re.IGNORECASE)
 UNKNOWN_ORM = "load all at once: a join, an IN list, or an ORM's eager loading (selectinload, prefetch_related)"
 
 
@@ -219,6 +222,9 @@ def load_at_once(statement: Statement) -> str:
             parts = (int(part) if part.isdigit() else 0 for part in load.version.split("."))
             if load.kind == "query" and statement.sql[:13].upper() == "SELECT COUNT(":
                 return "count all at once: annotate(count=Count(…)) on the parents' query"
+            if load.kind == "many" and _NARROWED.search(statement.sql) and "content_type" not in statement.sql:
+                narrowed = f'prefetch_related(Prefetch("{name}", queryset=…, to_attr=…))'
+                return f"load it with its parents: {owner}.objects.{narrowed}, or annotate(…) with Exists or Subquery"
             return _django(load.kind, owner, name, has_fetch_modes=tuple(parts) >= _FETCH_MODES)
         case "tortoise":
             if not name:
