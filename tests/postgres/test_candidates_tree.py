@@ -138,7 +138,7 @@ def test_root_required_speaks_of_the_root_only(trees: Any) -> None:
     assert trees.candidates("resources=VGPU:1&root_required=CUSTOM_RED") == []
 
 
-@pytest.mark.parametrize("more", ["", "&resources=VGPU:1", "&limit=1", "&resources1=VGPU:1"])
+@pytest.mark.parametrize("more", ["", "&resources=VGPU:1", "&limit=1", "&limit=9", "&resources1=VGPU:1"])
 def test_an_unknown_in_tree_leaves_a_group_without_resources_nothing(trees: Any, more: str) -> None:
     """The trait alone selects a provider, also with an in_tree that names a provider of another tree."""
     query = f"resources_G=VGPU:1&required_N=CUSTOM_BLUE&same_subtree=_N,_G&group_policy=none{more}"

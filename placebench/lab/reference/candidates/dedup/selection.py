@@ -68,7 +68,8 @@ class Selection:
         if left is None:
             return
         for candidates, _, trees in classes:
-            left -= len(trees) * len(candidates.first(left // len(trees) + 1).templates)
+            if trees:  # in_tree may have taken the only one into a class of its own
+                left -= len(trees) * len(candidates.first(left // len(trees) + 1).templates)
             if left < 0:
                 return
         self.left = None
