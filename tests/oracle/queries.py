@@ -91,13 +91,17 @@ class Query:
         return "&".join([*spelt, *([] if self.spoilt is None else [self.spoilt])])
 
     def _ordered(self) -> list[tuple[Group | None, str, str]]:
-        """The parameters, each with its group, in their order."""
+        """The parameters, each with its group, in their order; a query without the limit has the others in the same."""
         found: list[tuple[Group | None, str, str]] = [
             (group, key, value) for group in self.groups for key, value in group.parameters()
         ]
         found += [(None, key, value) for key, value in self._parameters_of_all()]
+        chance = random.Random(self.order)
         if self.order is not None:
-            random.Random(self.order).shuffle(found)
+            chance.shuffle(found)
+        if self.limit is not None:
+            place = len(found) if self.order is None else chance.randint(0, len(found))
+            found.insert(place, (None, "limit", str(self.limit)))
         return found
 
     def _parameters_of_all(self) -> Iterator[tuple[str, str]]:
@@ -108,8 +112,6 @@ class Query:
             yield "root_required", ",".join(roots)
         for suffixes in self.same_subtrees:
             yield "same_subtree", ",".join(sorted(suffixes))
-        if self.limit is not None:
-            yield "limit", str(self.limit)
 
 
 TWICE: Final = ("limit=x&limit=5", "group_policy=foo&group_policy=none")  # the first is used, the last validated: D6
