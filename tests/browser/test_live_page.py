@@ -297,6 +297,7 @@ def test_hostile_names_and_statements_are_text(visit: Callable[..., Any], live: 
     assert [url for url in seen.requests if not url.startswith((live.page.address, "data:"))] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_shows_all_of_it(visit: Callable[..., Any], live: Live, scheme: str) -> None:
     """No view is wider than the screen, every control has a name, and text contrasts with the background."""
@@ -357,6 +358,7 @@ def test_a_page_whose_command_has_ended_says_so(visit: Callable[..., Any]) -> No
     assert names(page) == ["GET /orders"]
 
 
+@pytest.mark.long
 def test_the_viewer_of_a_flame_graph_starts_in_a_sandbox(visit: Callable[..., Any], live: Live) -> None:
     """The flame graph's page is in an origin of its own, without storage: pyinstrument's viewer starts all the same."""
     view, sql = "view\x00/shop/views.py\x001", leaf("select a from orders", "sql")

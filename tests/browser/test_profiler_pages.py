@@ -33,6 +33,7 @@ def test_a_hostile_statement_is_shown_and_does_not_run(visit: Callable[..., Any]
     assert seen.page.locator("td.sql").first.inner_text() == HOSTILE
 
 
+@pytest.mark.long
 def test_it_reads_without_javascript_and_on_a_phone(visit: Callable[..., Any], tmp_path: Path) -> None:
     """Tables scroll in their own box; the page is not wider than the screen."""
     page = tmp_path / "page.html"
@@ -46,6 +47,7 @@ def test_it_reads_without_javascript_and_on_a_phone(visit: Callable[..., Any], t
     assert "select a, b, c" in plain.page.locator("table").first.inner_text()
 
 
+@pytest.mark.long
 def test_a_phone_shows_a_statement_with_its_calls_and_time(visit: Callable[..., Any], tmp_path: Path) -> None:
     """Further columns are reached by scrolling the table."""
     page = tmp_path / "page.html"
@@ -81,6 +83,7 @@ def test_a_phone_shows_which_statement_changed(visit: Callable[..., Any], tmp_pa
     assert box["x"] + box["width"] <= 400
 
 
+@pytest.mark.long
 def test_a_recording_without_statements_has_no_empty_tables(visit: Callable[..., Any], tmp_path: Path) -> None:
     """Sections that would have a heading only are left out."""
     page = tmp_path / "page.html"
@@ -143,6 +146,7 @@ def test_a_flame_graph_opens_as_a_drawing_on_a_phone(
     assert shown.locator(".legend").first.inner_text().splitlines() == ["Python", "SQL statement"]
 
 
+@pytest.mark.long
 def test_the_page_of_a_suite_shows_hostile_names_and_fits_a_phone(visit: Callable[..., Any], tmp_path: Path) -> None:
     """Names of tests and statements are text; nothing is fetched; tables scroll in their own box."""
     statement = Statement(HOSTILE, "f", 0.0, execute_s=0.1)

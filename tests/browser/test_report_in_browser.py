@@ -47,6 +47,7 @@ def test_it_opens_without_a_network_and_without_a_word(page: Path, visit: Callab
     )
 
 
+@pytest.mark.long
 @SIZES
 def test_the_page_never_scrolls_sideways(page: Path, visit: Callable, width: int) -> None:
     """Wide tables scroll inside their own box; nothing else is wider than the screen, and charts keep their text."""
@@ -58,6 +59,7 @@ def test_the_page_never_scrolls_sideways(page: Path, visit: Callable, width: int
     assert seen.evaluate(TINY) == 0
 
 
+@pytest.mark.long
 def test_a_table_scrolls_in_its_box_on_a_phone(page: Path, visit: Callable) -> None:
     """The last column of the steps can be reached, and the names stay in sight."""
     seen = visit(page, viewport=PHONE).page
@@ -84,6 +86,7 @@ def test_the_steps_show_the_figures_of_the_records(page: Path, visit: Callable) 
     assert cells[8] == f"{record.meters.peak_pss_bytes / 2**20:.0f} MiB"
 
 
+@pytest.mark.long
 def test_the_table_of_comparisons_shows_the_ratio_of_the_blocks(page: Path, visit: Callable) -> None:
     """The ratio lies within a per cent of total CPU over total CPU, between its limits, and has its verdict."""
     run = results.load(page.parent)
@@ -185,6 +188,7 @@ def test_steps_are_read_row_by_row(steps: Path, visit: Callable, width: int) -> 
     assert seen.evaluate(SPILLING) == []
 
 
+@pytest.mark.long
 def test_the_power_curve_passes_through_the_detectable_effect(inside: Path, visit: Callable) -> None:
     """Its caption names the effect that the first lines name, and the dot stands at 80 % of its height."""
     seen = visit(inside, java_script_enabled=False).page
@@ -196,6 +200,7 @@ def test_the_power_curve_passes_through_the_detectable_effect(inside: Path, visi
     assert (dot.count(), dot.get_attribute("cy")) == (1, "62")
 
 
+@pytest.mark.long
 def test_a_comparison_fits_a_phone(inside: Path, visit: Callable) -> None:
     """With everything open nothing spills over but what scrolls in its own box."""
     seen = visit(inside, viewport=PHONE).page
@@ -222,6 +227,7 @@ def test_names_that_look_like_markup_run_nothing(tmp_path: Path, visit: Callable
     assert (seen.requests, seen.complaints) == ([page.as_uri()], [])
 
 
+@pytest.mark.long
 def test_light_and_dark_are_both_readable(page: Path, visit: Callable) -> None:
     """Text against paper reaches a contrast of 7 in both schemes, its softer kind and the accents 4.5."""
     for scheme in ("light", "dark"):
@@ -232,6 +238,7 @@ def test_light_and_dark_are_both_readable(page: Path, visit: Callable) -> None:
         assert min(contrasts.values()) >= 4.5
 
 
+@pytest.mark.long
 def test_curves_differ_without_colour(page: Path, visit: Callable) -> None:
     """Both ends of the series and what lies between them have dashes of their own, in the chart as in its keys."""
     dashes = "each => getComputedStyle(each).strokeDasharray + getComputedStyle(each).borderTopStyle"
@@ -242,6 +249,7 @@ def test_curves_differ_without_colour(page: Path, visit: Callable) -> None:
         assert len({seen.locator(place.format(role)).first.evaluate(dashes) for role in roles}) == 3
 
 
+@pytest.mark.long
 def test_print_keeps_everything(page: Path, visit: Callable) -> None:
     """On paper no table is cut off: every box is as wide as what it holds, at the width of A4."""
     seen = visit(page, viewport={"width": 688, "height": 970}).page
@@ -251,6 +259,7 @@ def test_print_keeps_everything(page: Path, visit: Callable) -> None:
     assert seen.pdf(prefer_css_page_size=True).startswith(b"%PDF")
 
 
+@pytest.mark.long
 def test_what_a_click_opens_is_on_paper(inside: Path, visit: Callable) -> None:
     """Closed on a screen, printed all the same; a statement has its whole text there."""
     seen = visit(inside, viewport={"width": 688, "height": 970}).page
@@ -263,6 +272,7 @@ def test_what_a_click_opens_is_on_paper(inside: Path, visit: Callable) -> None:
     assert seen.evaluate(CUT) == 0
 
 
+@pytest.mark.long
 def test_charts_are_named_for_those_who_hear_them(page: Path, visit: Callable) -> None:
     """Seven images, each with a name."""
     images = visit(page).page.get_by_role("img")

@@ -50,6 +50,7 @@ def asked(engine: Engine, name: str, path: str) -> Any:
     return response.json
 
 
+@pytest.mark.long
 @VARIANTS
 def test_who_writes_between_two_statements_is_not_seen(engine: Engine, database_url: str, name: str) -> None:
     """After whichever statement another program takes everything away, the answer is the one of before; the next

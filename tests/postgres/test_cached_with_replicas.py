@@ -59,6 +59,7 @@ def claim(client: Client, number: int) -> None:
     assert claimed.status_code == 204, claimed.text
 
 
+@pytest.mark.long
 def test_what_is_no_candidate_is_read_from_the_replica(cluster: Cluster) -> None:
     """A trait made while the replica is behind is not there yet, where the client sends no position."""
     _, replica = cluster.nodes

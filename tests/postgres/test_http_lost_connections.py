@@ -149,6 +149,7 @@ def test_sessions_that_the_server_ends_cost_no_request(cluster: Cluster, name: s
     assert stored == claims.made == 3
 
 
+@pytest.mark.long
 def test_sessions_that_mariadb_ends_cost_no_request(mariadb: MariaDbServer) -> None:
     """Each is killed by its number, twice: before reads and before a claim."""
     url = mariadb.database("lost")

@@ -231,6 +231,7 @@ def test_any_query_for_candidates_is_answered(
     assert faults(app, request, caplog) == []
 
 
+@pytest.mark.long
 @often(400)
 @given(request=spoiled_requests())
 def test_any_body_is_answered(app: WSGIApplication, caplog: pytest.LogCaptureFixture, request: Request) -> None:

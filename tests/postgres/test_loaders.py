@@ -42,6 +42,7 @@ def empty() -> str:
     return expected_content(find_topology("nested-perfload", trees=0)).digest
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_all_loaders_write_the_same(database_url: str, api_url: str, name: str) -> None:
     """Each way gives the digest that the topology itself has; the receipts differ in loader and time alone."""
@@ -199,6 +200,7 @@ def test_an_interrupt_in_the_middle_leaves_nothing(database_url: str, loader: st
     assert data_digest(database_url) == empty()
 
 
+@pytest.mark.long
 def test_a_run_by_http_that_stopped_is_in_the_way(database_url: str, api_url: str) -> None:
     """What it wrote stays, no receipt names it, and --reset makes room."""
     topology = find_topology("nested-perfload", trees=4)

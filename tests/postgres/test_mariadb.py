@@ -155,6 +155,7 @@ def test_a_write_that_waited_too_long_for_a_lock_is_tried_again(mariadb: MariaDb
     assert (2, 1) == (len(attempts), counted)
 
 
+@pytest.mark.long
 def test_claims_that_race_see_no_error(mariadb: MariaDbServer) -> None:
     """Six clients and the last units of three providers: 200, 204 and 409 alone, and the tables hold what was said."""
     url = mariadb.database("claims")

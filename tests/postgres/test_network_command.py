@@ -49,6 +49,7 @@ def test_a_variant_waits_a_latency_for_each_of_its_turnarounds(
     assert (tmp_path / "run" / "index.html").is_file()
 
 
+@pytest.mark.long
 def test_compressed_answers_are_fewer_bytes_between_client_and_service(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

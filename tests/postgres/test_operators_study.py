@@ -63,6 +63,7 @@ def test_a_setting_is_measured_against_placement_as_installed(
     assert documented("operators") <= set(rows["frozen"])
 
 
+@pytest.mark.long
 def test_a_response_that_does_not_come_in_time_is_counted(server: Server, placement: Variant, tmp_path: Path) -> None:
     """The first request, which warms up, already has none."""
     topology = find_topology("flat-hosts", trees=30, seed=1)

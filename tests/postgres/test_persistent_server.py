@@ -114,6 +114,7 @@ def test_data_survives_kill_9(standing: PersistentServer, eventually: Eventually
     assert run(url, "SHOW fsync") + run(url, "SELECT name FROM flavour") == ["on", "vanilla"]
 
 
+@pytest.mark.long
 def test_another_port_when_somebody_took_it(standing: PersistentServer) -> None:
     """The server comes back on a port that is free, and the URL says so."""
     before = make_url(standing.url()).port

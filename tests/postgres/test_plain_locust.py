@@ -62,6 +62,7 @@ def test_a_locustfile_that_writes_leaves_the_data_as_it_was(
     assert data_digest(seeded) == before
 
 
+@pytest.mark.long
 def test_claims_are_kept_on_request(seeded: str, tmp_path: Path) -> None:
     """--keep-claims=1 leaves them to be looked up, as `placebench load --check-writes` does."""
     before = data_digest(seeded)

@@ -59,6 +59,7 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.long
 def test_rows_of_others_go_only_when_told(
     placebench_seed: Seed, database_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +141,7 @@ def test_bad_input_is_told_in_one_line(
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.long
 @pytest.mark.skipif(find_spec("pyuwsgi") is None, reason="no uWSGI here to serve with")
 def test_http_without_a_server_serves_by_itself(
     placebench_seed: Seed, database_url: str, capsys: pytest.CaptureFixture[str]

@@ -74,6 +74,7 @@ def test_serve_answers_until_it_is_told_to_stop(seeded: str, number: signal.Sign
         get(ready["url"], "/")
 
 
+@pytest.mark.long
 def test_serve_ends_when_a_worker_is_killed(seeded: str) -> None:
     """Exit code 2 and one line with the end of uWSGI's log; nothing keeps running. The default variant is cached."""
     with placebench_serve(seeded) as (process, ready):
@@ -97,6 +98,7 @@ def test_serve_never_migrates(database_url: str, capsys: pytest.CaptureFixture[s
     assert "has no table resource_providers: run `placebench lab seed --db URL` first" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_serve_without_a_change_log(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Tables as Placement makes them: cached is refused with what to do, and dedup is the default."""
     migrate(database_url, "0001")

@@ -97,6 +97,7 @@ def test_the_client_of_an_application_can_be_far_away(
     assert document["rows"][1]["elapsed_s"] >= 3 * 0.040
 
 
+@pytest.mark.long
 def test_an_application_that_fails_is_named_and_the_other_is_measured(
     server: Server, shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,6 +125,7 @@ def test_applications_that_respond_differently_get_no_speed(
     assert "responds differently" in said
 
 
+@pytest.mark.long
 def test_each_run_of_a_command_has_a_new_copy_of_the_data(
     server: Server, shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -219,6 +219,7 @@ def test_a_connection_beyond_the_pool_is_not_overlooked(
     assert ["reconnected" in block.counters for block in blocks] == [overflows] * 2
 
 
+@pytest.mark.long
 def test_a_variant_that_connects_anew_has_the_cpu_of_the_server(database_url: str, tmp_path: Path) -> None:
     """Its backends come and go unseen, and their CPU is in that of the server, which says so: never too little."""
     seed(TOPOLOGY, database_url)

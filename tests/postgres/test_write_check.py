@@ -69,6 +69,7 @@ def test_nothing_is_lost(seeded: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert (second["found"], second["lost"], second["refused_and_found"]) == (second["acknowledged"], 0, 0)
 
 
+@pytest.mark.long
 def test_a_write_that_is_lost_fails_the_run(seeded: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A service that forgets every fifth claim that it acknowledged: exit code 1, and how many."""
     forgetful = {"PYTHONPATH": os.pathsep.join([str(FAKES), os.environ.get("PYTHONPATH", "")])}

@@ -156,6 +156,7 @@ def of_fastapi(tmp_path_factory: pytest.TempPathFactory) -> Telemetry:
     return load(folder)
 
 
+@pytest.mark.long
 def test_fastapi_gets_a_server_series_by_route(of_fastapi: Telemetry) -> None:
     """Parameters of the path have their names, prefixes of routers included; a path without a route has its pattern."""
     server = of_fastapi.durations.query("series == 'server'")

@@ -63,6 +63,7 @@ def command(*words: str) -> list[str]:
     return ["--", sys.executable, "client.py", *words]
 
 
+@pytest.mark.long
 def test_each_round_trip_waits_for_the_links_in_a_row(
     echo: str, capsys: pytest.CaptureFixture[str], documented: Any
 ) -> None:

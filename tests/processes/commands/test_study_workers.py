@@ -76,6 +76,7 @@ def study(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[st
     return code, json.loads(printed.out or "{}"), printed.err
 
 
+@pytest.mark.long
 def test_every_way_does_the_same_jobs(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Eight jobs of 20 ms take three workers three turns in any way, and return the same 24 results."""
     options = ("--async", "shop:stock_async", "--workers", "3", "--jobs", "8", "--count", "$.items[*]")

@@ -184,6 +184,7 @@ def test_only_this_servers_part_of_a_log_is_read(served: Served, tmp_path: Path)
     assert log.read_text().count("DAMN") == 1
 
 
+@pytest.mark.long
 def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
     """kill -9 of a process that serves and loads ends uWSGI and locust, and removes locust's scratch folder."""
     script = """

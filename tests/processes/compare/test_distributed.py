@@ -97,6 +97,7 @@ def test_three_workers_send_the_one_schedule(served: Served, locust: Callable[..
     assert requests_seen(server) == 95
 
 
+@pytest.mark.long
 def test_processes_of_this_machine_share_what_is_counted(served: Served, tmp_path: Path) -> None:
     """Two processes share 4 users, 41 requests and 7 of the warm-up, and together make exactly these."""
     server = served(threads=4)

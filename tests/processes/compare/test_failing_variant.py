@@ -31,6 +31,7 @@ env = { FAILS = "1" }
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("variants", "tag", "same"), [(("good", "bad"), "failure", False), (("bad", "good"), "error", None)]
 )

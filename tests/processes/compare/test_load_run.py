@@ -105,6 +105,7 @@ def test_the_open_load_follows_one_schedule(served: Served, loaded: Loaded) -> N
     assert (quick.kind, quick.rate_per_s, quick.seed) == ("open", 40.0, 5)
 
 
+@pytest.mark.long
 def test_the_open_load_sees_a_stall_that_service_times_hide(served: Served, loaded: Loaded) -> None:
     """A stall of 0.8 s in 3 s: what was due meanwhile counts from when it was due, although it was served fast."""
     load = {"kind": "open", "rate_per_s": 50.0, "time_s": 3.0, "at_once": 1, "warmup": 1}

@@ -87,6 +87,7 @@ class Steps(LoadTestShape):
 """
 
 
+@pytest.mark.long
 def test_an_ordinary_locustfile_runs_as_under_locust(
     served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +115,7 @@ def test_an_ordinary_locustfile_runs_as_under_locust(
     assert int(get(server.url, "/counts").body.split()[0]) == names.count("read") + names.count("refused")
 
 
+@pytest.mark.long
 def test_a_load_shape_says_how_many_users_and_how_long(
     served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,6 +128,7 @@ def test_a_load_shape_says_how_many_users_and_how_long(
     assert document["elapsed_s"] > 1.5
 
 
+@pytest.mark.long
 def test_workers_share_an_ordinary_locustfile(
     served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

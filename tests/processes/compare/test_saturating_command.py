@@ -18,6 +18,7 @@ from placebench.runtime.running_server import RunningServer
 Served = Callable[..., RunningServer]
 
 
+@pytest.mark.long
 def test_users_are_doubled_until_answers_time_out(
     served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -281,6 +281,7 @@ def test_what_was_missed_or_not_measured_breaks_a_budget() -> None:
     assert Budget.at_most(rows=0, round_trips=0, duplicates=0).broken_by(Recording("x", "full", sql_s=0.0)) == ""
 
 
+@pytest.mark.long
 def test_statements_of_threads_break_the_budget_of_a_test(tmp_path: Path) -> None:
     """With plain threads, pools of threads and asyncio's test case; DDL in one test costs the next one nothing."""
     (tmp_path / "test_threads.py").write_text(THREADS)

@@ -214,6 +214,7 @@ def test_the_same_counts_are_the_same_file(run: Run, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_an_update_keeps_tests_that_did_not_run_and_those_that_are_excluded(run: Run, tmp_path: Path) -> None:
     """A null is not compared and stays; a test whose file is gone goes."""
     baseline = tmp_path / "sql.json"

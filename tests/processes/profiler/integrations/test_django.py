@@ -229,6 +229,7 @@ def test_the_statements_of_djangos_own_log_are_left_out(project: Path) -> None:
     assert "QUOTE" not in Path("profile/recording.json").read_text()
 
 
+@pytest.mark.long
 def test_a_management_command_is_a_program(project: Path) -> None:
     """Its exit code is kept."""
     good = run("-m", "placebench", "profile", "run", "--mode", "light", "manage.py", "check")

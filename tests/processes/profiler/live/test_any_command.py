@@ -333,6 +333,7 @@ def test_the_tests_of_pytest_are_units_of_work(folder: Path) -> None:
     assert {"test_shop.py::test_two": (1, 2), "test_shop.py::test_five": (1, 5)} == ran.statements("program")
 
 
+@pytest.mark.long
 def test_a_task_of_celery_is_recorded(folder: Path) -> None:
     """In the process that its worker forks."""
     ran = run(folder, ["celery", "-A", "tasks", "worker", "-c", "1", "--without-mingle"])
