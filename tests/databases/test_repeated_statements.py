@@ -266,3 +266,19 @@ def test_the_reset_of_asyncpgs_pool_is_a_step(profiler: SqlProfiler, url: str) -
     assert len(recording.statements) == 10
     assert [step.kind for step in recording.transactions] == ["CONNECT"] + ["RESET"] * 10
     assert [(finding.kind, finding.count) for finding in recording.findings()] == [("duplicate", 9)]
+
+
+def test_a_page_begins_behind_the_last_row_of_the_one_before(profiler: SqlProfiler, url: str) -> None:
+    """Also by two keys of which one grows and one shrinks; the first rows of each of several parents are no pages."""
+    rows = "(select g / 50 as a, -g as b from generate_series(1, 199) g) t"
+    pages = f"select a, b from {rows} where (a, -b) > (%s, -%s) order by a, -b limit 40"
+    parts = f"select b from {rows} where a = %s and b < %s order by b limit 30"
+
+    with psycopg.connect(url) as connection, profiler.record("pages") as recording:
+        last = (-1, 0)
+        while page := connection.execute(pages, last).fetchall():
+            last = page[-1]
+        for parent in range(4):
+            connection.execute(parts, (parent, 0)).fetchall()
+
+    assert [each.sequel for each in recording.statements] == [None, *["next"] * 5, *[None] * 4]

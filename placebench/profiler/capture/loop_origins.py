@@ -40,8 +40,8 @@ class _Statement(Protocol):
     caller: Caller | None
     outer_caller: Caller | None
     place: int
-    fetched_rows: int | None
-    sample: list[Any] | None
+    last_row: Any
+    keeps_last_row: bool
     load: OrmLoad | None
     origins: tuple[tuple[Any, int], ...]
 
@@ -63,8 +63,8 @@ class LoopOrigins:
     def __init__(self) -> None:
         self.results: deque[tuple[_Statement, list[Any]]] = deque(maxlen=_MAX_RESULTS)
         self._loops: dict[int, _Statement | _Loop | None] = {}
-        # The latest values of the places that may walk through a table, with the statement and its first rows.
-        self._walks: dict[int, tuple[Sequence[Any], _Statement, list[Any]]] = {}
+        # The latest statement of each place that may walk through a table, with its values.
+        self._walks: dict[int, tuple[Sequence[Any], _Statement]] = {}
 
     def executed(self, pending: _Statement, values: Any) -> None:
         """Note that a place runs its statement once more; the second to the fifth time look for its *values*."""
@@ -93,8 +93,7 @@ class LoopOrigins:
     def goes_on(self, pending: _Statement, values: Any, walks: frozenset[str]) -> bool:
         """Return whether *values* go on where those of this place had stopped: at the next range of keys, or page.
 
-        walks: as in `StatementFacts`. A range begins at the end of the one before. A page begins behind the last row of
-        the one before; if that had more rows than are kept, it is enough that the values grow or shrink.
+        walks: as in `StatementFacts`. A range begins at the end of the one before, and a page behind its last row.
         """
         given = list(values.values()) if isinstance(values, Mapping) else values
         if not isinstance(given, list | tuple) or len(given) > _MAX_WALK_VALUES:
@@ -103,22 +102,23 @@ class LoopOrigins:
         place = hash((pending.fingerprint, lines))
         last = self._walks.get(place)
         if last is not None or len(self._walks) < _MAX_PLACES:
-            self._walks[place] = tuple(given), pending, pending.sample or []
+            self._walks[place] = tuple(given), pending
+            pending.keeps_last_row = True
         if last is None or len(last[0]) != len(given):
             return False
-        before, earlier, rows = last
-        count = earlier.fetched_rows or 0
+        before, earlier = last
+        row, earlier.last_row, earlier.keeps_last_row = earlier.last_row, None, False
         try:
             changed = [(old, new) for old, new in zip(before, given, strict=True) if old != new]
             if "range" in walks and len(changed) == 2:
                 (old, new), (other_old, other_new) = changed
                 return _adjoin(new, other_old) or _adjoin(other_new, old)
-            if not count or len({new > old for old, new in changed}) != 1:
+            if row is None or not changed:
                 return False
-            if "offset" in walks and len(changed) == 1:
+            if "offset" in walks and len(changed) == 1 and changed[0][1] > changed[0][0]:
                 return True
-            keys = () if count > len(rows) else cells_of(rows[-1])
-            return "keys" in walks and (count > len(rows) or all(new in keys for _, new in changed))
+            keys = cells_of(row)
+            return "keys" in walks and all(new in keys for _, new in changed)
         except Exception:  # noqa: BLE001  values of the application's own class may refuse to be compared
             return False
 

@@ -256,6 +256,9 @@ class PendingStatement:
     """A hash of the fingerprint and the lines that run it."""
     origins: "tuple[tuple[PendingStatement, int], ...]" = ()
     """The statements among whose rows the values of this loop are, and the column that has them."""
+    last_row: Any = None
+    keeps_last_row = False
+    """Whether the next page may begin behind its last row."""
     sample: list[Any] | None = None
     """The first rows, while more may come; None if no rows are kept."""
     batch: int | None = None
@@ -354,6 +357,8 @@ class PendingStatement:
             self._add_round_trips(round_trips)
         if self.key is not None and rows:
             self._count_redundant(self.key, rows)
+        if self.keeps_last_row and rows:
+            self.last_row = rows[-1]
         if self.sample is not None and rows:
             self._keep_sample(self.sample, rows)
 
@@ -375,6 +380,8 @@ class PendingStatement:
             return
         self.fetched_rows += 1  # type: ignore[operator]
         connection.row_count += 1
+        if self.keeps_last_row:
+            self.last_row = row
         if self.sample is not None:
             self._keep_sample(self.sample, (row,))
         if self.key is not None:
