@@ -129,7 +129,7 @@ def test_loops_and_duplicates_do_not_depend_on_the_limit() -> None:
         ("duplicate", "ran again with the same values 6 times", 6),
         ("n+1", "10 times from one line, with different values", 10),
         ("n+1", "12 times from one line, with different values", 12),
-        ("n+1", "8 times from one line, one row after the other", 8),
+        ("n+1", "8 times from one line, 4.50 rows at a time", 8),
     ]
     assert found == found[:3] * 5
     assert broken == broken[:1] * 5
