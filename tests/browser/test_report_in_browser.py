@@ -140,11 +140,11 @@ def test_a_click_opens_the_details_of_a_comparison(inside: Path, visit: Callable
     assert seen.locator(".statements pre").first.inner_text() == "SELECT a FROM things WHERE id IN ($1)"
     cells = seen.locator(".statements tbody tr").first.locator("td").all_inner_texts()
     assert cells == ["changed", "3 → 1", "60 → 20", "6.00 ms → 2.00 ms"]
-    gone = seen.locator(".laid-over svg.chart svg", has=seen.locator("text", has_text="copy_row"))
+    gone = seen.locator(".laid-over svg.chart svg", has=seen.locator(".label", has_text="copy_row"))
     assert gone.locator("rect").get_attribute("class") == "frame less by-3"
     assert (gone.is_visible(), gone.get_attribute("width")) == (True, "50%"), "30 of 60 ms"
     assert seen.locator(".flame:not(.laid-over) svg.chart").first.is_visible()
-    assert seen.locator(".flame:not(.laid-over) svg.chart").first.locator("text", has_text="copy_row").count() == 1
+    assert seen.locator(".flame:not(.laid-over) svg.chart").first.locator(".label", has_text="copy_row").count() == 1
 
 
 @pytest.fixture
