@@ -361,5 +361,4 @@ def test_settings_of_a_session_are_no_findings(profiler: SqlProfiler, engine: En
             connection.execute(text("select current_setting('app.tenant')"))
 
     assert [each.kind for each in recording.statements] == ["setting", "setting", "read"] * 5
-    assert [finding.sql for finding in recording.findings() if finding.kind == "duplicate"] == []
-    assert [finding.sql for finding in recording.findings() if finding.kind == "n+1"] == ["select current_setting(?)"]
+    assert [finding for finding in recording.findings() if finding.kind in ("duplicate", "n+1")] == []
