@@ -275,9 +275,8 @@ def compare(
 
     An index is asked before it is brought up to date, too: what it then shows without reading must be naive's.
     """
-    request, others = parse_query(query), (name, "dedup")
-    if variant(name).algorithm == "cached":
-        others = (UNCHANGED, *others)
+    request = parse_query(query)
+    others = [*([UNCHANGED] if variant(name).algorithm == "cached" else []), name, "dedup"]
     with database.snapshot() as connection:
         bodies = {}
         for each in ("naive", *others) if naive_first else (*others, "naive"):
@@ -287,7 +286,7 @@ def compare(
                 else:
                     found = find_candidates(connection, request, variant(each), settings)
                 if found is None:
-                    others = others[1:]
+                    others.remove(UNCHANGED)
                     continue
                 bodies[each] = found if isinstance(found, bytes) else b"".join(found)
             except BadRequest as error:
