@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +13,7 @@ import pytest
 from sqlalchemy import Engine, NullPool, create_engine, delete, event, insert, select, text, update
 
 from placebench.lab.inventory import tables
-from placebench.lab.reference.domain.problems import NotFound, Problem
+from placebench.lab.reference.domain.problems import ConcurrentUpdate, NotFound, Problem
 from placebench.lab.reference.store.allocations import delete_allocations, read_consumer_allocations
 from placebench.lab.reference.store.claims import PLAN_SERVES, WRITERS
 from placebench.lab.reference.store.consumers import ConsumerClaim
@@ -23,6 +24,8 @@ STOCKS = [
     {"total": 10, "reserved": 2, "min_unit": 1, "max_unit": 4, "step_size": 1, "allocation_ratio": 1.5},  # room for 12
     {"total": 4096, "reserved": 0, "min_unit": 256, "max_unit": 1024, "step_size": 256, "allocation_ratio": 1.0},
 ]
+
+_WAITING = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
 
 
 def provide(engine: Engine) -> Database:
@@ -242,12 +245,11 @@ def test_a_release_waits_for_a_claim_and_takes_what_it_has_written(
     """The claim has replaced the consumer's allocations and is not committed when the release begins."""
     database, consumer = provide(on_postgresql), str(UUID(int=100))
     row = {"consumer_id": consumer, "resource_provider_id": 1, "resource_class_id": 0, "used": 3}
-    waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
     WRITERS["at_once"](database, ConsumerClaim(consumer, None, "blue", "user", "INSTANCE", {PROVIDERS[0]: {"VCPU": 2}}))
 
     def is_waiting() -> bool:
         with on_postgresql.connect() as connection:
-            return connection.scalar(waiting) == 1
+            return connection.scalar(_WAITING) == 1
 
     with ThreadPoolExecutor(1) as pool:
         with on_postgresql.begin() as connection:
@@ -257,6 +259,40 @@ def test_a_release_waits_for_a_claim_and_takes_what_it_has_written(
             release = pool.submit(delete_allocations, database, consumer)
             assert eventually(is_waiting)
         release.result()
+    left = content(on_postgresql)
+
+    assert [] == left["allocations"] == left["consumers"]
+
+
+def test_a_claim_whose_consumer_is_deleted_while_it_is_written_leaves_nothing(
+    on_postgresql: Engine, eventually: Callable[[Callable[[], bool]], bool]
+) -> None:
+    """The consumer was not there to be locked, then made again at the same generation, and is being deleted."""
+    database, consumer = provide(on_postgresql), str(UUID(int=100))
+    claim = ConsumerClaim(consumer, None, "blue", "user", "INSTANCE", {PROVIDERS[0]: {"VCPU": 1}})
+
+    def is_waiting() -> bool:
+        with on_postgresql.connect() as connection:
+            return connection.scalar(_WAITING) == 1
+
+    WRITERS["at_once"](database, claim)
+    delete_allocations(database, consumer)
+    held = select(tables.resource_providers).where(tables.resource_providers.c.uuid == PROVIDERS[0]).with_for_update()
+    with ThreadPoolExecutor(1) as pool, on_postgresql.connect() as release:
+        with on_postgresql.begin() as holder:
+            holder.execute(held)
+            again = pool.submit(WRITERS["at_once"], database, replace(claim, generation=1))
+            assert eventually(is_waiting)
+            with on_postgresql.begin() as connection:
+                projects = [connection.scalar(select(each.c.id)) for each in (tables.projects, tables.users)]
+                kind = connection.scalar(select(tables.consumer_types.c.id))
+                row = dict(zip(("project_id", "user_id"), projects, strict=True), consumer_type_id=kind)
+                connection.execute(insert(tables.consumers).values(uuid=consumer, generation=1, **row))
+            release.execute(delete(tables.consumers))
+        assert eventually(is_waiting)
+        release.commit()
+        with pytest.raises(ConcurrentUpdate):
+            again.result()
     left = content(on_postgresql)
 
     assert [] == left["allocations"] == left["consumers"]

@@ -222,8 +222,9 @@ def _write_at_once(connection: Connection, claim: ConsumerClaim) -> bool:
     """Write the claim in one round trip and return True; return False if nothing was written.
 
     `write_claims` must then write the claim. The reasons are: the project, user or consumer type is new; the claim has
-    no type (before 1.38) or no allocations; a consumer that the claim calls new has allocations; a provider or class is
-    unknown; a number does not fit the tables' columns. Raises ConcurrentUpdate and Conflict as `write_claims` does.
+    no type (before 1.38) or no allocations; a consumer that the claim calls new has allocations; the consumer was
+    deleted meanwhile; a provider or class is unknown; a number does not fit the tables' columns. Raises
+    ConcurrentUpdate and Conflict as `write_claims` does.
 
     connection: must be in autocommit.
     """
@@ -301,16 +302,20 @@ _NOW: Final = "date_trunc('second', now() AT TIME ZONE 'UTC')"
 # The parts of the statement that differ between new and present consumers. They are two statements because a plan opens
 # its tables and fires its triggers even if it writes no rows.
 _NEW: Final = f"""
-), made AS (
+), written AS (
     INSERT INTO consumers (created_at, uuid, generation, project_id, user_id, consumer_type_id)
-    SELECT {_NOW}, $1, 1, project_id, user_id, consumer_type_id FROM verdict WHERE fits"""
+    SELECT {_NOW}, $1, 1, project_id, user_id, consumer_type_id FROM verdict WHERE fits
+    RETURNING uuid"""
+# A consumer that was not there to be held may have been made since, and may be deleted while this statement runs: all
+# that is written depends on the row that it updates.
 _PRESENT: Final = f"""
-), given_back AS (
-    DELETE FROM allocations USING verdict WHERE fits AND consumer_id = $1
-), changed AS (
+), written AS (
     UPDATE consumers AS own SET updated_at = {_NOW}, generation = $2 + 1, project_id = verdict.project_id,
         user_id = verdict.user_id, consumer_type_id = verdict.consumer_type_id
-    FROM verdict WHERE fits AND uuid = $1"""
+    FROM verdict WHERE fits AND uuid = $1 AND own.generation = $2
+    RETURNING uuid
+), given_back AS (
+    DELETE FROM allocations USING written WHERE consumer_id = written.uuid"""
 
 
 def _prepare_claim(name: str, fits: str, write_consumer: str) -> str:
@@ -359,14 +364,14 @@ WITH wanted AS MATERIALIZED (
     FROM claimant{write_consumer}
 ), given AS (
     INSERT INTO allocations (created_at, resource_provider_id, resource_class_id, consumer_id, used)
-    SELECT {_NOW}, provider_id, class_id, $1, amount FROM wanted, verdict WHERE fits ORDER BY number
+    SELECT {_NOW}, provider_id, class_id, uuid, amount FROM wanted, written ORDER BY number
 ), moved_on AS (
     UPDATE resource_providers AS own SET updated_at = {_NOW}, generation = own.generation + 1
-    FROM verdict WHERE fits AND id = ANY (ARRAY(SELECT provider_id FROM wanted))
+    FROM written WHERE id = ANY (ARRAY(SELECT provider_id FROM wanted))
 )
 SELECT generation, project_id, user_id, consumer_type_id, provider_id, class_id, total, reserved, min_unit, max_unit,
     step_size, allocation_ratio, used, used_by_others
-FROM verdict, wanted WHERE fits IS NOT TRUE ORDER BY number;
+FROM verdict, wanted WHERE NOT EXISTS (SELECT FROM written) ORDER BY number;
 """
 
 
