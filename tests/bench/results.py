@@ -210,12 +210,12 @@ RECIPES = (
         section="candidates --data ordinary-nested ordinary-flat ordinary-flat-5000"
         " --variants placement tuned dedup cached --repeats 12",
         placement=True,
-        minutes=18,
+        minutes=12,
     ),
     Recipe("candidates", ("candidates.json",), section="candidates --repeats 12", placement=True),
     Recipe("claims", ("claims.json",), section="claims --repeats 8", placement=True),
     Recipe("http", ("http.json",), section="http", placement=True),
-    Recipe("scale", ("scale.json", "scale-all.svg", "scale-limit-10.svg"), section="scale", placement=True),
+    Recipe("scale", ("scale.json", "scale-all.svg", "scale-limit-10.svg"), section="scale", placement=True, minutes=7),
     *(
         Recipe(
             name,

@@ -84,7 +84,10 @@ def test_sentences_that_compare_are_those_of_the_raw_files() -> None:
     waiting = study_figures.asyncio_ratios("database", "throughput_per_s", "uvicorn", 8)
     cpu = [study_figures.asyncio_ratios("query", "cpu_s", server, 1) for server in ("uvicorn", "granian")]
 
-    assert published.growth("cached", 2) < published.growth("cached") < 1 < published.growth("dedup")
+    growing = [published.growth(name) for name in ("cached", "tuned", "dedup", "placement", "naive")]
+    assert growing == sorted(growing)
+    assert growing[0] < 1 < growing[1] < growing[2] < 1.1 < growing[3]
+    assert published.growth("cached", 2) < published.growth("dedup", 2) < 1 < 1.2 < published.growth("tuned", 2)
     assert min(study_figures.release_ratios()) > 1
     assert max(waiting) < 1
     assert sorted(waiting)[2] == pytest.approx(0.91, abs=0.01)
