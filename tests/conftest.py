@@ -5,6 +5,7 @@ import gc
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -112,9 +113,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """A failure shows the end of each log that a child process has written since the test began."""
+    """A failure shows the end of each log that a child process has written since the test began, and of its stderr."""
     report = yield
     if report.failed:
+        error = call.excinfo.value if call.excinfo else None
+        if isinstance(error, subprocess.CalledProcessError) and error.stderr:
+            said = error.stderr if isinstance(error.stderr, str) else error.stderr.decode(errors="replace")
+            report.sections.append(("end of the child's stderr", "\n".join(said.splitlines()[-_LOG_LINES:])))
         report.sections += [(f"end of {log}", tail_file(log, _LOG_LINES)) for log in _logs(item, call.start)]
     return report
 
