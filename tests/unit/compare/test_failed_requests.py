@@ -67,7 +67,9 @@ def test_a_variant_that_fails_requests_which_the_first_one_does_not(
     assert 1 == compare(tmp_path, monkeypatch, main={}, change={"FAILS_AT": str(FAILS_AT), **once})
 
     said = capsys.readouterr()
-    assert f"change failed {1 if is_once else 3} of " in said.err
+    failed = int(re.findall(r"change failed (\d+) of ", said.err)[-1])
+    # Once in each process that a busy machine lets serve so many; a replicate that it disturbed is made again.
+    assert failed == 1 if is_once else failed > 1
     assert ", and main none of " in said.err
     assert "in the same replicates: 1 request failed, first: /: status 500" in said.err
     assert "faster" not in said.out
