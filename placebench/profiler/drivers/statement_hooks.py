@@ -8,11 +8,12 @@ import functools
 import sys
 import threading
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
 import sqlalchemy
-from sqlalchemy import Column, Table, event
+from sqlalchemy import Column, MetaData, Table, event
 from sqlalchemy.engine import Connection, Engine, interfaces
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql import visitors
@@ -417,16 +418,34 @@ def _info_of_text(statement: str, dialect: str) -> _StatementInfo:
 
 
 def _known_tables(compiled: Any, relations: frozenset[str]) -> frozenset[str]:
-    """Return those of the relations that are tables by their definition: a view has no keys, indexes or defaults."""
+    """Return those of the relations that are tables by definition, in the metadata of the statement's first table.
+
+    An ORM may compile a statement anew each time, with thousands of values: the search ends at the first table.
+    """
     statement = getattr(compiled.compile_state, "statement", compiled.statement)
-    metadata = {each.metadata for each in visitors.iterate(statement) if isinstance(each, Table)}
-    tables = [table for each in metadata for table in each.tables.values()]
+    for element in islice(visitors.iterate(statement), _MAX_ELEMENTS):
+        table = element if isinstance(element, Table) else getattr(element, "table", None)
+        if isinstance(table, Table):
+            return relations & _tables_by_definition(table.metadata)
+    return frozenset()
+
+
+_MAX_ELEMENTS = 100
+_TABLES: WeakKeyDictionary[MetaData, tuple[int, frozenset[str]]] = WeakKeyDictionary()
+"""Of each metadata how many tables it had, and what `_tables_by_definition` returned."""
+
+
+def _tables_by_definition(metadata: MetaData) -> frozenset[str]:
+    """Return the names of what cannot be a view, which has no keys, indexes or defaults."""
+    count, names = _TABLES.get(metadata, (0, frozenset()))
+    if count == len(metadata.tables):
+        return names
+    tables = list(metadata.tables.values())
     referenced = {key.target_fullname.rpartition(".")[0] for table in tables for key in table.foreign_keys}
-    return frozenset(
+    names = frozenset(
         table.name.lower()
         for table in tables
-        if table.name.lower() in relations
-        and not table.info.get("is_view")
+        if not table.info.get("is_view")
         and (
             table.fullname in referenced
             or table.foreign_keys
@@ -435,6 +454,8 @@ def _known_tables(compiled: Any, relations: frozenset[str]) -> frozenset[str]:
             or any(each.default is not None or each.server_default is not None for each in table.columns)
         )
     )
+    _TABLES[metadata] = len(tables), names
+    return names
 
 
 def _key_column(compiled: Any) -> KeyColumn | None:

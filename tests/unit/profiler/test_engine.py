@@ -3,12 +3,28 @@
 import gc
 import sys
 import weakref
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, event, literal, select, text
+from sqlalchemy import (
+    Column,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    event,
+    func,
+    literal,
+    or_,
+    select,
+    text,
+)
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.pool import NullPool, QueuePool
+from sqlalchemy.sql import visitors
 
 from placebench.profiler import SqlProfiler
 from placebench.profiler.capture.options import Clocks
@@ -313,3 +329,31 @@ def test_two_profilers_of_one_pool_are_removed_in_any_order(make_engine: Any) ->
     query(engine)
 
     assert None not in waits
+
+
+def test_the_search_for_tables_does_not_grow_with_the_values_of_a_statement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statement of thousands of values that is compiled anew each time; its table is found."""
+    metadata, visited = MetaData(), Counter[int]()
+    item = Table("item", metadata, Column("id", Integer, primary_key=True), Column("name", String, default="a"))
+    Table("other", metadata, Column("id", Integer))
+    iterate = visitors.iterate
+
+    def counted(statement: Any) -> Iterator[Any]:
+        for element in iterate(statement):
+            visited[values] += 1
+            yield element
+
+    monkeypatch.setattr(visitors, "iterate", counted)
+    engine = create_engine("sqlite://")
+    metadata.create_all(engine)
+    profiler = SqlProfiler(engine)
+    known = []
+    for values in (10, 900):
+        wanted = select(func.count(), item.c.name).where(or_(*(item.c.id == number for number in range(values))))
+        with profiler.record("search") as recording, engine.connect() as connection:
+            for statement in (wanted, text("delete from other"), wanted):
+                connection.execute(statement).close()
+        known.append([each.repeated for each in recording.statements])
+
+    assert known == [[False, False, True]] * 2
+    assert 0 < visited[900] == visited[10] < 20
