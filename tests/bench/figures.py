@@ -44,7 +44,7 @@ def is_measured(name: str) -> bool:
 
 def where_measured(name: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
     """A decorator of the functions of a raw file, which say so as long as nothing is measured."""
-    recipe = name.removesuffix(".json")
+    recipe = Path(name).stem
 
     def decorate(made: Callable[[], str]) -> Callable[[], str]:
         @functools.wraps(made)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from placebench import units
+from placebench.history import History
 from placebench.page.axis_charts import Line, lines
 from placebench.stats import hodges_lehmann, median_interval
 from placebench.stats.hodges_lehmann import pseudo_median
@@ -1356,6 +1357,24 @@ def flame_shifts() -> str:
             f"{words}: {agreeing} of {count} frames agree, the worst differs by {beyond * 100:.1f} points more"
         )
     return "; ".join(parts)
+
+
+# --- history.jsonl
+
+
+@figure
+@where_measured("history.jsonl")
+def releases() -> str:
+    rows = []
+    for entry in History.read(RESULTS / "history.jsonl").entries:
+        cells = [f"`{entry.commit[:8]}` {entry.subject}"]
+        for metric in ("cpu_s", "wall_s", "bytes_received"):
+            made = entry.metrics[metric]
+            if made.ratio is None or made.low is None or made.high is None:
+                raise ValueError(f"{entry.commit} has no interval of {metric}")
+            cells.append(effect(made.ratio, made.low, made.high))
+        rows.append([*cells, entry.metrics["cpu_s"].replicates])
+    return table("| Commit | CPU | Wall time | Bytes received from PostgreSQL | n |", rows)
 
 
 # --- the pages

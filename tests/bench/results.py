@@ -39,6 +39,8 @@ class Recipe:
     """Of bench.py, with its options; or else"""
     run: str = ""
     """A command of placebench with -o and --resume, which makes the first file; published.py draws the others."""
+    history: str = ""
+    """Arguments of `placebench history backfill`, which appends to the file what is missing in it; or else"""
     smoke: str = ""
     """Further options of the command for --smoke; a section has its own."""
     placement: bool = False
@@ -62,6 +64,10 @@ class Recipe:
             return
         folder, file = runs / self.name, self.files[0]
         least = shlex.split(self.smoke) if smoke else []
+        if self.history:
+            options = [*shlex.split(self.history), *least, "-q", "--file", str(out / file)]
+            yield ["-m", "placebench", "history", "backfill", *options]
+            return
         again = ["--resume"] if (folder / "run.json").is_file() else []
         yield ["-m", "placebench", *shlex.split(self.run), *beside, *least, *again, "-q", "-o", str(folder)]
         yield ["-m", "placebench", "report", "export", str(folder), "-o", str(out / file)]
@@ -225,6 +231,13 @@ RECIPES = (
             placement=variants.startswith("placement"),
         )
         for name, variants in (("saturation", "placement,tuned"), ("saturation-algorithms", "dedup,cached --time 3"))
+    ),
+    Recipe(
+        "history",
+        ("history.jsonl",),
+        history="--plan docs/lab/settings/history.toml --reference 1699013a --every 100 1699013a..HEAD",
+        smoke="--trees 4 -n 0 --every 1000",
+        minutes=8,
     ),
     Recipe("findings", ("findings.json",), section="findings"),
     Recipe("tools", ("tools.json",), section="tools --repeats 6", minutes=21),
