@@ -9,8 +9,8 @@ from placebench.ci.project import CiProject, ServiceName
 
 GATES = ("statements <= 1.0x", "round_trips <= 1.0x", "rows <= 1.0x")
 """The default gates: counts, which are the same on every machine."""
-_GATES_BY_DATABASE = {"sqlite": ("statements <= 1.0x", "rows <= 1.0x"), "none": ()}
-"""The default gates where fewer counts are measured: one that is not would fail each job as inconclusive."""
+_GATES_BY_COUNTER = {"proxy": GATES, "profiler": ("statements <= 1.0x", "rows <= 1.0x"), "nothing": ()}
+"""The default gates by what counts statements: one that is not measured would fail each job as inconclusive."""
 _PATHS: dict[ServiceName, str] = {
     "github": ".github/workflows/placebench.yml",
     "gitlab": ".gitlab/placebench.yml",
@@ -26,8 +26,7 @@ def job_text(service: ServiceName, project: CiProject, *, source: str, gates: Se
     """Return the YAML of the job.
 
     source: what pip installs as placebench. gates: the conditions of `placebench compare --gate`; by default those on
-    the counts of the project's database. Statements on SQLite are counted by the profiler in the application, so that
-    placebench is installed beside it, too.
+    the counts that are measured. Where the profiler counts in the application, placebench is installed beside it, too.
     """
     # Not the syntax of Jinja: GitHub's expressions have double braces too.
     templates = jinja2.Environment(
@@ -42,6 +41,6 @@ def job_text(service: ServiceName, project: CiProject, *, source: str, gates: Se
         autoescape=False,
     )
     template = templates.get_template(f"{service}.yml")
-    gates = gates or _GATES_BY_DATABASE.get(project.database, GATES)
-    profiler = source.replace("[bench]", "", 1) if project.database == "sqlite" else ""
+    gates = gates or _GATES_BY_COUNTER[project.counted_by]
+    profiler = source.replace("[bench]", "", 1) if project.counted_by == "profiler" else ""
     return template.render(project=project, source=source, profiler=profiler, gates=list(gates))

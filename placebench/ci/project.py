@@ -27,8 +27,8 @@ class CiProject:
     """A shell word for the Python that the application is installed in."""
     lock_file: str
     """The file whose change makes the cache of packages stale."""
-    database: str = "postgresql"
-    """What its data lies in: postgresql, mariadb, sqlite or none."""
+    counted_by: Literal["proxy", "profiler", "nothing"] = "proxy"
+    """What counts its statements: the proxy before its database, the profiler in the application, or nothing."""
 
 
 def read_project(folder: Path) -> CiProject:
@@ -47,8 +47,13 @@ def read_project(folder: Path) -> CiProject:
         )
     install, interpreter, lock_file = _installation(folder, document)
     usual = "sqlite" if str(described.get("template_db", "")).startswith("sqlite") else "postgresql"
-    database = str(described.get("database", usual))
-    return CiProject(_python(folder, document), install, interpreter, lock_file, database)
+    database = described.get("database", usual)
+    counted_by: Literal["proxy", "profiler", "nothing"] = "proxy"
+    if database == "none" or (database == "sqlite" and "command" in described["app"]):  # the profiler enters no command
+        counted_by = "nothing"
+    elif database == "sqlite":
+        counted_by = "profiler"
+    return CiProject(_python(folder, document), install, interpreter, lock_file, counted_by)
 
 
 def guess_service(folder: Path) -> ServiceName:

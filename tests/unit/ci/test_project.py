@@ -85,6 +85,19 @@ def test_a_job_gates_only_what_is_counted_on_its_database(
     assert yaml.safe_load(text)
 
 
+@pytest.mark.parametrize(("database", "gates"), [("sqlite", 0), ("none", 0), ("postgresql", 3)])
+def test_statements_of_a_command_are_counted_on_postgresql_alone(database: str, gates: int, tmp_path: Path) -> None:
+    """The profiler does not enter a command, so that a gate on its count would never pass."""
+    described = f'[tool.placebench]\ndatabase = "{database}"\n[tool.placebench.app]\ncommand = "shop {{port}}"\n'
+    (tmp_path / "pyproject.toml").write_text(described)
+    (tmp_path / "requirements.txt").touch()
+
+    text = job_text("github", read_project(tmp_path), source="placebench[bench]==9")
+
+    assert gates == text.count("--gate ")
+    assert "-m pip --python" not in text
+
+
 @pytest.mark.parametrize("text", [None, DESCRIBED, "[project]\n", "[tool.placebench]\ntrees = 1\n", "[tool"])
 def test_a_project_that_no_comparison_would_start_for_is_refused(text: str | None, tmp_path: Path) -> None:
     """Without a file, the table of the application or anything to install, or with a broken file: one line."""
