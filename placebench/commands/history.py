@@ -5,6 +5,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -276,7 +277,13 @@ def _check(given: CheckOptions) -> int:
     """
     from placebench import units
     from placebench.history.commits import is_shallow
-    from placebench.report.history import MIN_POINTS, history_report, left_out_sentences, step_sentence
+    from placebench.report.history import (
+        MIN_POINTS,
+        history_report,
+        left_out_sentences,
+        step_sentence,
+        unmerged_sentence,
+    )
     from placebench.report.renderers import render_markdown
 
     history, _, series = _series(given.series)
@@ -296,6 +303,8 @@ def _check(given: CheckOptions) -> int:
     )
     if found:
         return GateFailedError.exit_code
+    if missing := next((sentence for each in series if (sentence := unmerged_sentence(each))), None):
+        raise UndecidedError(f"inconclusive: {missing}")
     if unknown := next((each for each in series if len(each.points) < MIN_POINTS), None):
         where, missing = "", "a count" if unknown.metric in COUNTED else "an interval"
         remedy = "is there a database?" if unknown.metric in COUNTED else "six replicates are needed"
@@ -440,7 +449,7 @@ def _series(given: SeriesOptions) -> "tuple[History, list[str] | None, list[Seri
     Lines of commits that HEAD does not have are those of its commits with the same files, if there are any.
     """
     from placebench.history import History, series_of
-    from placebench.history.commits import ancestors, contents_of
+    from placebench.history.commits import ancestors, contained_in, contents_of
 
     if not given.file.is_file():
         raise HistoryError(f"no history {given.file}: `placebench history add --reference TAG` begins one")
@@ -450,7 +459,10 @@ def _series(given: SeriesOptions) -> "tuple[History, list[str] | None, list[Seri
     known = set(order or ())
     if order and any(each.commit not in known and each.content for each in history.entries):
         history = history.moved(contents_of(folder, order, without=given.file))
-    return history, order, [series_of(history, metric, order=order) for metric in given.metric or _METRICS]
+    measured = chain.from_iterable((each.reference, each.commit) for each in history.entries)
+    contained = contained_in(folder, measured) if order else None
+    metrics = given.metric or _METRICS
+    return history, order, [series_of(history, metric, order=order, contained=contained) for metric in metrics]
 
 
 def _write_csv(path: Path, history: "History", series: "Sequence[Series]") -> None:

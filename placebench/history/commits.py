@@ -43,6 +43,19 @@ def ancestors(folder: Path) -> list[str] | None:
         return None
 
 
+def contained_in(folder: Path, commits: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return those of *commits* that are in the history of HEAD, each with those that are among its own ancestors."""
+    names = list(dict.fromkeys(commits))
+    bits = {name: 1 << place for place, name in enumerate(names)}
+    seen: dict[str, int] = {}
+    for each in _log(folder, "--topo-order", "--reverse", "--format=%H %P", "HEAD"):
+        seen[each.hash] = 0
+        for parent in each.subject.split():
+            seen[each.hash] |= seen.get(parent, 0) | bits.get(parent, 0)
+    inside = [name for name in names if name in seen]
+    return {name: frozenset(other for other in inside if seen[name] & bits[other]) for name in inside}
+
+
 def contents_of(folder: Path, commits: Iterable[str], *, without: Path) -> dict[str, str]:
     """Return a digest of the files of each commit but *without*, the history itself, by hash.
 

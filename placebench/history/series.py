@@ -6,7 +6,7 @@ against a later one, which the run that changed the reference has made.
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -61,11 +61,16 @@ class Series:
 
     metric: str
     points: tuple[SeriesPoint, ...]
+    """Commits each of which contains the one before."""
     steps: tuple[SeriesStep, ...]
     left_out: tuple[HistoryEntry, ...]
     """Entries of commits that are not in the order of commits, as after a rebase or a squash."""
     unlinked: tuple[HistoryEntry, ...]
     """Entries against a reference that no run has compared with the newest one."""
+    beside: tuple[SeriesPoint, ...] = ()
+    """Commits of merged branches, which do not contain those of `points` that were measured beside them."""
+    unmerged: tuple[SeriesPoint, ...] = ()
+    """Those of `beside` that no commit of `points` contains: what they change is in HEAD, and in none of the steps."""
 
     @property
     def margin(self) -> float:
@@ -93,11 +98,20 @@ def all_points(series: Sequence[Series]) -> list[SeriesPoint]:
     return sorted(by_commit.values(), key=lambda point: point.place)
 
 
-def series_of(history: History, metric: str, *, order: Sequence[str] | None = None) -> Series:
+def series_of(
+    history: History,
+    metric: str,
+    *,
+    order: Sequence[str] | None = None,
+    contained: Mapping[str, Collection[str]] | None = None,
+) -> Series:
     """Return one metric over the commits of *order*, oldest first; None: in the order in which they were measured.
 
     Several entries of a commit are merged into one point. A reference is a point too, with the ratio 1 to itself: so a
     first commit that differs from it is a step. Raises KeyError for a metric that a history does not have.
+    contained: the measured commits that each measured commit contains, as of `contained_in`; None: all before it. A
+    change on one of two merged branches neither raises nor lowers the level of the other branch, so that the series is
+    the longest one in which each commit contains the one before.
     """
     if order is None:
         order = list(dict.fromkeys(chain.from_iterable((each.reference, each.commit) for each in history.entries)))
@@ -124,7 +138,12 @@ def series_of(history: History, metric: str, *, order: Sequence[str] | None = No
         for reference, (offset, links) in references.items()
         if made and reference in place and reference not in by_commit
     ]
-    points = tuple(sorted(made, key=lambda point: point.place))
+    every = sorted(made, key=lambda point: point.place)
+    points = tuple(every) if contained is None else _longest_line(every, contained)
+    following = {each.commit for each in points}
+    beside = tuple(each for each in every if each.commit not in following)
+    merged = {commit for point in points for commit in (contained or {}).get(point.commit, ())}
+    unmerged = tuple(each for each in beside if each.commit not in merged)
     found = find_steps(
         [each.point for each in points],
         between_runs=_BETWEEN_RUNS * MARGINS[metric],
@@ -132,7 +151,18 @@ def series_of(history: History, metric: str, *, order: Sequence[str] | None = No
         link_variances=variances,
     )
     steps = tuple(_named(each, points, history.blessings, metric) for each in found)
-    return Series(metric, points, steps, tuple(left_out), tuple(unlinked))
+    return Series(metric, points, steps, tuple(left_out), tuple(unlinked), beside, unmerged)
+
+
+def _longest_line(
+    points: Sequence[SeriesPoint], contained: Mapping[str, Collection[str]]
+) -> tuple[SeriesPoint, ...]:
+    """Return the most of *points*, which are in the order of commits, of which each contains the one before."""
+    lines: list[tuple[SeriesPoint, ...]] = []
+    for point in points:
+        before = [line for line in lines if line[-1].commit in contained[point.commit]]
+        lines.append((*max(before, key=len, default=()), point))
+    return max(lines, key=len, default=())
 
 
 def _point(measured: Measured | None) -> Point | None:

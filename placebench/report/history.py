@@ -116,9 +116,22 @@ def _check(series: Series, *, shallow: bool) -> Check:
         outcome, measured = "failed", "; ".join(step_sentence(series, step) for step in series.regressions)
     elif shallow and series.left_out:
         outcome, measured = "inconclusive", "this clone is shallow and lacks measured commits"
+    elif series.unmerged:
+        outcome, measured = "inconclusive", unmerged_sentence(series)
     elif len(series.points) < MIN_POINTS:
         outcome, measured = "inconclusive", "only one commit has it" if series.points else units.NOT_MEASURED
     return Check(f"no regression of {METRIC_LABELS[series.metric]}", series.metric, outcome, measured)
+
+
+def unmerged_sentence(series: Series) -> str:
+    """Return a sentence on measured commits of branches that no other measured commit contains; empty without any."""
+    if not series.unmerged:
+        return ""
+    named = join_and([f"{each.commit[:_SHOWN]} ({each.subject})" for each in series.unmerged[:_MAX_NAMED]])
+    return (
+        f"no measured commit contains both {named} and {series.points[-1].commit[:_SHOWN]}, since branches were merged: "
+        "measure HEAD with `placebench history add`"
+    )
 
 
 def left_out_sentences(series: Sequence[Series], *, shallow: bool = False) -> list[str]:
@@ -127,6 +140,7 @@ def left_out_sentences(series: Sequence[Series], *, shallow: bool = False) -> li
     reasons = {
         f"the history of HEAD does not have {{commits}}, {why}": [one.left_out for one in series],
         "no run links the reference of {commits} to the newest one": [one.unlinked for one in series],
+        "{commits} was measured beside others, on a branch that was merged": [one.beside for one in series],
     }
     sentences = []
     for reason, entries in reasons.items():

@@ -248,6 +248,33 @@ def test_a_squash_has_the_measurement_of_the_branch(shop: Path, capsys: pytest.C
     assert (commits(shop)[-1], []) == (document["steps"][0]["until"], document["left_out"])
 
 
+@pytest.mark.parametrize(("main_line", "branch", "code"), [(1.5, 1.0, 1), (0.5, 1.0, 3), (1.0, 1.5, 3), (1.0, 1.0, 3)])
+def test_a_merged_branch_neither_hides_nor_makes_a_regression(
+    shop: Path, capsys: pytest.CaptureFixture[str], main_line: float, branch: float, code: int
+) -> None:
+    """What was measured on a branch did not contain the other one's change; a measurement of the merge has both."""
+    path = write_history(shop, [1.0] * 8)
+    git(shop, "commit", "-q", "--allow-empty", "-m", "On the main line")
+    git(shop, "checkout", "-q", "-b", "branch", "HEAD~1")
+    git(shop, "commit", "-q", "--allow-empty", "-m", "On the branch")
+    on_branch = git(shop, "rev-parse", "branch").strip()
+    git(shop, "checkout", "-q", "-")
+    on_main = commits(shop)[-1]
+    git(shop, "merge", "-q", "branch", "-m", "Both")
+    for commit, ratio in ((on_main, main_line), (on_branch, branch)):
+        path.write_text(path.read_text() + entry(f'{{"cpu_s":{measured(ratio)}}}', commit))
+
+    assert code == main(CHECK)
+    said = capsys.readouterr()
+    assert f"{on_branch[:12]} (x) was measured beside others" in said.out
+    assert (code == 3) == (f"no measured commit contains both {on_branch[:12]} (x) and {on_main[:12]}" in said.err)
+
+    merged = main_line * branch
+    path.write_text(path.read_text() + entry(f'{{"cpu_s":{measured(merged)}}}', git(shop, "rev-parse", "HEAD").strip()))
+    assert (merged > 1) == main(CHECK)
+    assert ("1 regression" in capsys.readouterr().out) == (merged > 1)
+
+
 def test_a_regression_of_one_metric_fails_where_another_was_not_measured(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
