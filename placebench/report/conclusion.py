@@ -115,7 +115,8 @@ def _certainty(figures: Figures) -> Iterator[str]:
     numbers = sorted({each.replicates for each in measured})
     shown = " to ".join(dict.fromkeys(map(units.count, (numbers[0], numbers[-1]))))
     design = ", with intervals that hold at any moment of the run" if measured[0].is_sequential else ""
-    discarded = f"; {units.count(figures.invalidated)} were discarded" if figures.invalidated else ""
+    were = "was" if figures.invalidated == 1 else "were"
+    discarded = f"; {units.count(figures.invalidated)} {were} discarded" if figures.invalidated else ""
     word = "replicate" if numbers == [1] else "replicates"
     yield f"How sure: {shown} {word} of fresh processes{design}{discarded}. {effects.power_sentence(measured)}"
 
@@ -141,10 +142,11 @@ def _cautions(figures: Figures) -> Iterator[str]:
             yield f"The start of {pair.variant} takes {started}: no effect contains that."
     for variant, counted in figures.run.wire.items():
         then, now = counted.table_statements, counted.timed_statements
-        if then is not None and now is not None and abs(now - then) > max(_OTHER_COUNT, _OTHER_COUNT * then):
+        if then is not None and now is not None and abs(now - then) > _allowed_difference(then):
             yield (
                 f"{variant} sends {units.numbered(now, 'statement')} on tables per request while it is timed, and "
-                f"{units.average(then)} when they are counted: its counts are not those of the timed requests."
+                f"{units.average(then)} when they are counted: its counts are not those of the timed requests. "
+                "--warmup counts and times it once it is warm."
             )
     for variant, made in blocks.items():
         whole_s = sum(block.cpu_s or 0.0 for block in made)
@@ -154,6 +156,26 @@ def _cautions(figures: Figures) -> Iterator[str]:
                 f"{variant} does {units.percent(after_s / whole_s, digits=2)} of its work after its responses: that "
                 "is in the server CPU, and not in the wall time."
             )
+
+
+def miscounted(figures: Figures) -> set[str]:
+    """Return the variants that send fewer or more statements while they are timed than when they are counted.
+
+    One whose baseline does so alike, as with a cache that both have, is not among them: their difference is that of the
+    counts.
+    """
+    found = set()
+    for pair in figures.pairs:
+        counted = [figures.run.wire.get(each) for each in pair.pair]
+        then = [each.table_statements for each in counted if each and each.table_statements is not None]
+        now = [each.timed_statements for each in counted if each and each.timed_statements is not None]
+        if len(then) == len(now) == 2 and abs((now[1] - now[0]) - (then[1] - then[0])) > _allowed_difference(max(then)):
+            found.add(pair.variant)
+    return found
+
+
+def _allowed_difference(counted: float) -> float:
+    return max(_OTHER_COUNT, _OTHER_COUNT * counted)
 
 
 def _kept_results(pair: ComparedPair, before: WirePass, after: WirePass) -> Iterator[str]:
@@ -214,10 +236,13 @@ def _not_measured(figures: Figures) -> Iterator[str]:
 
 
 def _claim(figures: Figures, checks: Sequence[Check]) -> str:
-    """Return which variants may be claimed: those that are faster and passed every gate; none if the run failed."""
+    """Return which variants may be claimed: those that are faster and passed every gate; none if the run failed.
+
+    A variant whose counts are not those of the timed requests is none of them.
+    """
     faster = [each.variant for each in figures.primaries if _is_faster(figures, each)]
     missed = {each.variant for each in checks if each.variant and each.outcome != "passed"}
-    missed |= {variant for _, variant in unexecuted_changes(figures.run, figures.comparisons)}
+    missed |= {variant for _, variant in unexecuted_changes(figures.run, figures.comparisons)} | miscounted(figures)
     claimed = list(dict.fromkeys(each for each in faster if each not in missed))
     if not claimed or figures.run.head.status == "failed":
         return _NO_CLAIM

@@ -4,7 +4,7 @@ A gate passes if its condition holds for the whole confidence interval, fails if
 inconclusive otherwise. A count without an interval is judged by its value.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from placebench import units
@@ -73,6 +73,21 @@ def without_control(gates: Sequence[Gate], checks: Sequence[Check], *, is_timed:
     return [
         replace(each, outcome="inconclusive", measured=f"{each.measured}; the control was not found")
         if each.outcome == "passed" and each.name in needing
+        else each
+        for each in checks
+    ]
+
+
+def with_timed_counts(gates: Sequence[Gate], checks: Sequence[Check], miscounted: Collection[str]) -> list[Check]:
+    """Return the checks in which a gate on a count of the variants *miscounted* does not pass, but is inconclusive.
+
+    miscounted: variants that send other statements while they are timed than when they are counted.
+    """
+    counts = {gate.text for gate in gates if gate.metric in COUNTED}
+    why = "its counts are not those of the timed requests"
+    return [
+        replace(each, outcome="inconclusive", measured=f"{each.measured}; {why}")
+        if each.outcome == "passed" and each.name in counts and each.variant in miscounted
         else each
         for each in checks
     ]

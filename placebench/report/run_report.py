@@ -13,12 +13,12 @@ from placebench.compare.keep.phase_timer import harness_share
 from placebench.gates import Gate, Outcome
 from placebench.report import effects
 from placebench.report.comparison_sections import comparison_section, pair_columns
-from placebench.report.conclusion import cautions, conclusion
+from placebench.report.conclusion import cautions, conclusion, miscounted
 from placebench.report.control import control_result
 from placebench.report.documents import run_document
 from placebench.report.environment import data_text, environment_rows, request_section
 from placebench.report.figures import Figures, compared_rate, compared_users, figures_of
-from placebench.report.gates import judge_gates, needs_control, without_control
+from placebench.report.gates import judge_gates, needs_control, with_timed_counts, without_control
 from placebench.report.load_sections import (
     block_section,
     latency_section,
@@ -466,6 +466,7 @@ def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
     if head.command == "compare":
         variants = [trial["variant"] for trial in head.settings.get("trials", ())] or head.variants[1:]
     checks = judge_gates(gates, figures.comparisons, list(dict.fromkeys(variants))) if head.is_comparable else []
+    checks = with_timed_counts(gates, checks, miscounted(figures))
     if control := control_result(figures.run):
         is_timed, is_default = control.control.is_timed, control.control.is_default
         is_needed = not is_default or any(needs_control(gate, is_timed=is_timed) for gate in gates)

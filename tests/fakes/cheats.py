@@ -84,7 +84,7 @@ def _is_counted() -> bool:
 
 
 def _orders() -> list[dict[str, Any]]:
-    if CHEAT == "cached":
+    if CHEAT == "cached" or (CHEAT == "cached later" and _state["requests"] > 60):
         return _kept()
     if CHEAT == "precomputed":
         return _precomputed

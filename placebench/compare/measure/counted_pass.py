@@ -268,7 +268,8 @@ def count_on_the_wire(
         if same is not None and workload.rules.kind:
             reads = (call.path for call in workload.calls if call.method == "GET")
             first = sum(same.request(name, path, server.url) for path in reads)
-        warm = client.drive(server.url, workload, times=_WARM_UP_REQUESTS, login=True).check()
+        times = max(_WARM_UP_REQUESTS, -(-prepared.warmup // max(1, len(workload.cycle))))
+        warm = client.drive(server.url, workload, times=times, login=True).check()
         if same is not None:
             same.check_calls(name, warm.calls)
             same.check_all(name, warm.responses, folder)

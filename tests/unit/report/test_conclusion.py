@@ -13,6 +13,7 @@ from placebench.report import build_report, render_markdown
 from placebench.report.conclusion import conclusion
 from placebench.report.effects import headline
 from placebench.report.figures import Figures, figures_of
+from placebench.report.gates import parse_gates
 from placebench.report.model import Check
 from placebench.stats import Comparison
 from placebench.stats.verdict import BELOW_MARGIN, EQUIVALENT, FASTER, INCONCLUSIVE, SLOWER, Verdict
@@ -189,6 +190,37 @@ def test_statements_that_come_once_are_results_that_are_kept(
 
     assert expected in said
     assert bool(expected) == ("keeps results" in said or "no statements on tables" in said)
+
+
+@pytest.mark.parametrize(
+    ("base", "quick", "passes"),
+    [
+        ((2.0, 2.0), (2.0, 0.0), False),
+        ((2.0, 2.0), (2.0, 20.0), False),
+        ((2.0, 0.0), (2.0, 2.0), False),
+        ((2.0, 0.0), (2.0, 0.0), True),
+        ((2.0, 2.0), (2.0, 2.4), True),
+        ((2.0, None), (2.0, 0.0), True),
+    ],
+)
+def test_counts_that_are_not_those_of_the_timed_requests_pass_no_gate(
+    base: tuple[float, float | None], quick: tuple[float, float | None], passes: bool, tmp_path: Path
+) -> None:
+    """Counted and timed statements: a cache that fills later; one that both variants have changes neither count."""
+    one = [2.0]
+    run = write(tmp_path / "run", FakeRun(variants=("base", "quick"), replicates=6))
+    wire = {
+        name: WirePass(name, one, one, one, one, one, one, table_statements=then, timed_statements=now)
+        for name, (then, now) in (("base", base), ("quick", quick))
+    }
+    run = replace(run, wire=wire)
+    gates = parse_gates(["statements <= 1.0x", "rows <= 1", "cpu_s < 9x"])
+
+    outcomes = [each.outcome for each in build_report(run, gates).checks if each.variant == "quick"]
+
+    assert ["passed" if passes else "inconclusive", "failed", "passed"] == outcomes
+    figures = replace(figures_of(run), comparisons=(compared(FASTER),))
+    assert conclusion(figures).endswith(CLAIM if passes else NO_CLAIM)
 
 
 def test_work_beside_the_requests_is_named(figures: Figures) -> None:
