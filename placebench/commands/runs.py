@@ -336,7 +336,7 @@ def run_comparison(
     raise_for_gates(reports[-1])
     valid, invalid = len(comparing.replicates.valid()), len(comparing.replicates.invalid())
     if settings.replicates and valid < _NEEDED and not comparing.is_decided:
-        discarded = f" ({invalid} {'was' if invalid == 1 else 'were'} discarded: --resume makes others in their place)" if invalid else ""
+        discarded = f" ({invalid} discarded: --resume makes others in their place)" if invalid else ""
         raise TooFewReplicatesError(f"inconclusive: {units.numbered(valid, 'replicate')}, {_NEEDED} needed{discarded}")
     return folder
 

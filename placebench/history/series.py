@@ -154,9 +154,7 @@ def series_of(
     return Series(metric, points, steps, tuple(left_out), tuple(unlinked), beside, unmerged)
 
 
-def _longest_line(
-    points: Sequence[SeriesPoint], contained: Mapping[str, Collection[str]]
-) -> tuple[SeriesPoint, ...]:
+def _longest_line(points: Sequence[SeriesPoint], contained: Mapping[str, Collection[str]]) -> tuple[SeriesPoint, ...]:
     """Return the most of *points*, which are in the order of commits, of which each contains the one before."""
     lines: list[tuple[SeriesPoint, ...]] = []
     for point in points:

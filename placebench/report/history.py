@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from placebench import units
 from placebench.gates import Outcome
-from placebench.history import History, Series, SeriesPoint, SeriesStep, all_points
+from placebench.history import History, HistoryEntry, Series, SeriesPoint, SeriesStep, all_points
 from placebench.page.axis_charts import PointSeries, points
 from placebench.page.row_charts import Estimate, forest
 from placebench.report.effects import METRIC_LABELS, join_and
@@ -128,23 +128,21 @@ def unmerged_sentence(series: Series) -> str:
     if not series.unmerged:
         return ""
     named = join_and([f"{each.commit[:_SHOWN]} ({each.subject})" for each in series.unmerged[:_MAX_NAMED]])
-    return (
-        f"no measured commit contains both {named} and {series.points[-1].commit[:_SHOWN]}, since branches were merged: "
-        "measure HEAD with `placebench history add`"
-    )
+    both = f"both {named} and {series.points[-1].commit[:_SHOWN]}"
+    return f"branches were merged, and no measured commit contains {both}: measure HEAD with `placebench history add`"
 
 
 def left_out_sentences(series: Sequence[Series], *, shallow: bool = False) -> list[str]:
     """Return sentences that name the commits whose measurements are in none of the *series*, with the reason."""
     why = "for this clone is shallow: `git fetch --unshallow`" if shallow else "as after a rebase or a squash"
-    reasons = {
+    reasons: dict[str, list[Sequence[HistoryEntry | SeriesPoint]]] = {
         f"the history of HEAD does not have {{commits}}, {why}": [one.left_out for one in series],
         "no run links the reference of {commits} to the newest one": [one.unlinked for one in series],
-        "{commits} was measured beside others, on a branch that was merged": [one.beside for one in series],
+        "a branch that was merged beside the others has {commits}": [one.beside for one in series],
     }
     sentences = []
     for reason, entries in reasons.items():
-        subjects = {each.commit: each.subject for each in chain.from_iterable(entries)}
+        subjects = {each.commit: each.subject for some in entries for each in some}
         if not subjects:
             continue
         named = [f"{commit[:_SHOWN]} ({subject})" for commit, subject in list(subjects.items())[:_MAX_NAMED]]
@@ -164,6 +162,7 @@ def _series_document(series: Series) -> dict[str, Any]:
         ],
         "left_out": list(dict.fromkeys(each.commit for each in series.left_out)),
         "unlinked": list(dict.fromkeys(each.commit for each in series.unlinked)),
+        "beside": [each.commit for each in series.beside],
         "steps": [
             {
                 "after": each.after,

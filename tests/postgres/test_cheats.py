@@ -131,11 +131,9 @@ def test_results_that_are_kept_between_requests_are_named(compare: Compare, serv
 
 
 @pytest.mark.parametrize(("warm_up", "counted"), [("3", 3), ("100", 0)])
-def test_statements_of_a_warm_service_are_counted(
-    warm_up: str, counted: int, compare: Compare, server: Server
-) -> None:
+def test_statements_of_a_warm_service_are_counted(warm_up: str, counted: int, compare: Compare, server: Server) -> None:
     """--warmup is for the counts too, so that a cache that fills later is filled when they are taken."""
-    keys = "request = \"/orders\"\nsetup = \"psql -qc 'CREATE TABLE orders (id integer)'\""
+    keys = 'request = "/orders"\nsetup = "psql -qc \'CREATE TABLE orders (id integer)\'"'
     options = ("--server", server.url, "--warmup", warm_up)
 
     _, _, run = compare(keys, "cached later", database="postgresql", options=options)

@@ -266,7 +266,7 @@ def test_a_merged_branch_neither_hides_nor_makes_a_regression(
 
     assert code == main(CHECK)
     said = capsys.readouterr()
-    assert f"{on_branch[:12]} (x) was measured beside others" in said.out
+    assert f"a branch that was merged beside the others has {on_branch[:12]} (x)" in said.out
     assert (code == 3) == (f"no measured commit contains both {on_branch[:12]} (x) and {on_main[:12]}" in said.err)
 
     merged = main_line * branch
