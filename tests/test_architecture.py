@@ -376,6 +376,18 @@ def modules_after_import(names: str) -> set[str]:
     return set(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
 
 
+def test_no_program_of_ours_imports_from_the_current_folder() -> None:
+    """`python -m` looks there first, where a user may have a copy.py or a queue.py: `-P` keeps it out."""
+    unsafe = [
+        (name, line)
+        for name, path in MODULES.items()
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r'sys\.executable, "-m"', line)
+    ]
+
+    assert [] == unsafe
+
+
 def test_the_profiler_imports_nothing_that_windows_lacks() -> None:
     """Its modules, the commands and the reports can be imported there: see tests/processes/test_other_systems.py."""
     asked = re.compile(r"^(?:import|from) (?:fcntl|grp|pwd|resource|termios)\b|^os\.(?:register_at_fork|fork)\b", re.M)

@@ -112,7 +112,7 @@ class _Tools:
     async def _run_compare(self, words: list[str], variables: dict[str, str], context: Context) -> tuple[int, str, str]:
         """Run `placebench compare`; return its exit code, its result, and the last line of its progress."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "placebench", "compare", *words),
+            *(sys.executable, "-P", "-m", "placebench", "compare", *words),
             cwd=self._workspace,
             env={**os.environ, **variables},  # which no other user sees, as command lines are seen
             stdin=asyncio.subprocess.DEVNULL,

@@ -69,6 +69,17 @@ def test_a_command_behind_a_link(address: str, tmp_path: Path, capfd: pytest.Cap
     assert "round trips</th><td>3" in page.read_text()
 
 
+def test_a_module_of_the_user_takes_the_place_of_none_of_ours(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The current folder may hold a copy.py, a queue.py and a json.py."""
+    for name in ("copy", "queue", "json"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not the standard library')\n")
+    monkeypatch.chdir(tmp_path)
+
+    assert 0 == main(["link", address, "--", "true"])
+
+
 def test_the_share_of_waiting_has_the_time_of_lost_packets(address: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Of six chunks that pass, with the same half of all packets lost each time, seven packets are sent once more."""
     command = [sys.executable, "-c", CLIENT, "{address}"]

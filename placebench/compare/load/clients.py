@@ -101,7 +101,7 @@ def http_client(folder: Path, machine: ClientMachine | None = None) -> Iterator[
         with machine.process(folder / "log" / "client.log") as process:
             yield HttpClient(process, responses)
         return
-    argv = [sys.executable, "-m", "placebench.compare.load.client_process", str(responses)]
+    argv = [sys.executable, "-P", "-m", "placebench.compare.load.client_process", str(responses)]
     with line_process(_spec(argv, folder), gone=_GONE) as process:
         yield HttpClient(process, responses)
 

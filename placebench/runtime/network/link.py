@@ -176,7 +176,7 @@ def _chain(
         chain: list[_Proxy] = []
         for place in range(proxies):
             nearest = [f"listen={listen}"] if place == proxies - 1 else []
-            argv = [sys.executable, "-m", "placebench.runtime.network.proxy", host, str(port), *options, *nearest]
+            argv = [sys.executable, "-P", "-m", "placebench.runtime.network.proxy", host, str(port), *options, *nearest]
             spec = ChildSpec(name="link", argv=argv, log=log, pipes=True)
             process = stack.enter_context(line_process(spec, gone="the link dropped: its process is gone"))
             chain.insert(0, _Proxy(process))
