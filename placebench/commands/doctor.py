@@ -149,14 +149,14 @@ def _uwsgi() -> _Diagnosis:
 
 
 def _mod_wsgi() -> _Diagnosis:
-    """Check for mod_wsgi, a server that only `lab study matrix` can use."""
+    """Check for mod_wsgi, a server that applications name by server = "mod_wsgi"."""
     from placebench.runtime.mod_wsgi import find_mod_wsgi
 
     try:
         found = find_mod_wsgi()
     except MissingExtraError as error:
         return _Diagnosis("mod_wsgi", ok=True, seen=str(error), optional=True)
-    return _Diagnosis("mod_wsgi", ok=True, seen=f"{found.module} with {found.program}, for lab study matrix")
+    return _Diagnosis("mod_wsgi", ok=True, seen=f'{found.module} with {found.program}, for server = "mod_wsgi"')
 
 
 def _free_threaded() -> _Diagnosis:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from placebench.study.application_rig import Cell, CellSetup
     from placebench.study.session import Point, StudySpec
 
-_SERVERS: Final = ("uwsgi", "gunicorn", "uvicorn", "hypercorn", "granian")
+_SERVERS: Final = ("uwsgi", "gunicorn", "uvicorn", "hypercorn", "granian", "mod_wsgi")
 DATABASES: Final = ("postgresql", "sqlite", "none")
 OVERRIDING: Final = ("setup", "template_db", "database", "users", "rate")
 """Options that override a key of the plan."""

@@ -83,22 +83,24 @@ def lines(
     across = log_scale(wheres) if logarithmic else linear_scale(wheres)
     up = log_scale(values, padding=0.04) if logarithmic else linear_scale([0.0, *values])
     drawn_bands = [_band(each, across, show_where) for each in bands]
-    drawn = [*drawn_bands, *_grid(across, up, show, show_where), *(_line(each, across, up) for each in drawn_series)]
+    grid, ticks = _grid(across, up, show, show_where)
+    drawn = [*drawn_bands, *grid, *(_line(each, across, up) for each in drawn_series), *ticks]
     names = _line_names(drawn_series, up)
     return chart(image(*drawn, *names, title=title, description=description, height=_TOP + _HEIGHT + _AXIS))
 
 
-def _grid(across: Scale, up: Scale, show: _Show, show_where: _Show) -> list[Markup]:
-    drawn = []
+def _grid(across: Scale, up: Scale, show: _Show, show_where: _Show) -> tuple[list[Markup], list[Markup]]:
+    """Return the lines of the grid, and the texts of its ticks, which lie above the series to be legible."""
+    grid, ticks = [], []
     for tick in up.ticks:
         y = _height(tick, up)
-        drawn.append(line(x1=0, x2=_LINES_END, y1=y, y2=y, class_="axis" if tick == 0 else "grid"))
+        grid.append(line(x1=0, x2=_LINES_END, y1=y, y2=y, class_="axis" if tick == 0 else "grid"))
         if tick:
-            drawn.append(text(units.brief(show(tick)), x=0, y=y - 4, class_="tick", anchor="start"))
+            ticks.append(text(units.brief(show(tick)), x=0, y=y - 4, class_="tick", anchor="start"))
     for tick in across.ticks:
         x = across.place(tick) * _LINES_END
-        drawn.append(text(units.brief(show_where(tick)), x=x, y=_TOP + _HEIGHT + 18, class_="tick"))
-    return drawn
+        ticks.append(text(units.brief(show_where(tick)), x=x, y=_TOP + _HEIGHT + 18, class_="tick"))
+    return grid, ticks
 
 
 def _band(band: Band, across: Scale, show_where: _Show) -> Markup:

@@ -213,10 +213,10 @@ _SERVERS: Mapping[str, type[RunningServer]] = {
     "command": _Command,
 }
 _SERVERS_OF: Mapping[Interface, tuple[str, ...]] = {
-    "wsgi": ("uwsgi", "gunicorn", "granian", "hypercorn"),
+    "wsgi": ("uwsgi", "gunicorn", "granian", "hypercorn", "mod_wsgi"),
     "asgi": ("uvicorn", "hypercorn", "granian", "gunicorn"),
 }
-"""The servers for each interface, in the order in which one is chosen if none is named."""
+"""The servers for each interface, in the order in which one is chosen if none is named; mod_wsgi never is."""
 _INSPECT = """
 import atexit, faulthandler, importlib, importlib.util, inspect, json, os, sys, traceback
 target, limit_s, found_file = sys.argv[1:4]
@@ -274,6 +274,7 @@ def with_server(spec: ServerSpec) -> ServerSpec:
     An empty spec.server becomes the first installed one of uwsgi, gunicorn, granian and hypercorn; for an ASGI
     application, of uvicorn, hypercorn, granian and gunicorn. Costs the start of a Python and the import; processes
     that the application starts are ended.
+    mod_wsgi is taken only if spec.server names it.
     Raises ServerError if the application cannot be imported within spec.start_timeout_s or the server does not support
     its interface, MissingExtraError if no such server is installed.
     """
@@ -286,6 +287,9 @@ def with_server(spec: ServerSpec) -> ServerSpec:
             f"{spec.server} cannot serve {spec.module}, whose interface is {interface.upper()}: "
             f"expected server = one of {', '.join(able)}"
         )
+    if spec.server == "mod_wsgi":
+        find_mod_wsgi(spec.python)
+        return replace(spec, interface=interface)
     chosen = next((name for name in able if name in installed and spec.server in ("", name)), None)
     if chosen is None:
         wanted = spec.server or able[0]

@@ -64,7 +64,8 @@ def find_mod_wsgi(python: Path | None = None) -> ModWsgi:
         raise MissingExtraError(f"no Apache on this machine: {_INSTALL}")
     top = Path(program).resolve().parents[1]
     modules = next((top / each for each in _MODULES if (top / each).is_dir()), top / _MODULES[0])
-    asked = subprocess.run([python or sys.executable, "-c", _INSPECT], capture_output=True, text=True, check=True)
+    inspect = [python or sys.executable, "-c", _INSPECT]
+    asked = subprocess.run(inspect, cwd="/", capture_output=True, text=True, check=True)
     packages, built, prefix, version = json.loads(asked.stdout)
     if built:
         return _readable(ModWsgi(program, modules, built[0], prefix, tuple(packages)))

@@ -49,7 +49,7 @@ class VariantTable(Struct, frozen=True, forbid_unknown_fields=True, rename={"pac
     """An application, as module:callable."""
     command: str | None = None
     """A command that serves at {port}, instead of app."""
-    server: Literal["uwsgi", "gunicorn", "uvicorn", "hypercorn", "granian"] | None = None
+    server: Literal["uwsgi", "gunicorn", "uvicorn", "hypercorn", "granian", "mod_wsgi"] | None = None
     """The application's server; by default a server that its environment has."""
     ready: Annotated[str, Meta(pattern=r"^/")] | None = None
     """A path that responds with 200 to 399 when the service is ready."""
