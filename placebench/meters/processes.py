@@ -41,6 +41,17 @@ def read_cpu_wait_s(pids: Iterable[int]) -> float:
     return waited_ns / 1e9
 
 
+def has_ready_thread(pids: Iterable[int]) -> bool:
+    """Return whether a thread of the processes runs, or would run if it had a CPU."""
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for task in list((_PROC / str(pid) / "task").iterdir()):
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    if (task / "stat").read_bytes().rpartition(b")")[2].split()[0] == b"R":
+                        return True
+    return False
+
+
 def read_cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
     """Return the CPU seconds so far of each process, by process id."""
     return {pid: read_cpu_s(pid) for pid in pids}

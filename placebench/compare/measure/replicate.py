@@ -4,6 +4,7 @@ The main function is `make_replicate`, which follows a plan (`placebench.compare
 whose databases are copies of one another take turns in using them.
 """
 
+import math
 import os
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -29,7 +30,9 @@ from placebench.loadgen.samples import MISSED_AFTER_S
 from placebench.meters.meters import Backends, read_backends
 from placebench.meters.processes import (
     cpu_between,
+    has_ready_thread,
     read_cpu_by_pid,
+    read_cpu_wait_s,
     read_ended_cpu_s,
     read_family_cpu_s,
     read_pss_bytes,
@@ -47,8 +50,10 @@ _AGED_TO = 520
 """The requests that an old process should have served before its last rounds, if that does not take too long."""
 _ARRIVALS_A_BLOCK, _MOST_UNDER_WAY = 25, 200
 """At a rate: the least requests of a block, so that six rounds have enough for p95, and the most under way at once."""
-_IDLE_STEP_S, _IDLE_CPU_SHARE, _MAX_WAIT_FOR_IDLE_S = 0.1, 0.05, 1.0
-"""The services count as idle once they use less than 5 % of a CPU for 0.1 s; wait at most 1 s for that."""
+_IDLE_STEP_S, _IDLE_CPU_SHARE = 0.1, 0.05
+"""The services count as idle once they use less than 5 % of a CPU for 0.1 s and no thread of theirs is ready to run."""
+_MAX_WAIT_FOR_IDLE_S, _MAX_STARVED_WAIT_FOR_IDLE_S = 1.0, 10.0
+"""The longest wait for that without the time for which the services waited for a CPU, and with it."""
 _MAX_REQUESTS_PER_BLOCK = 50
 """Maximum number of requests in a block, unless one cycle has more."""
 REPLICATE_FAILURES = (ServerError, LoadError, DatabaseError, SQLAlchemyError, OSError)
@@ -151,13 +156,20 @@ def _age(prepared: PreparedVariants, client: HttpClient, served: Sequence["_Runn
 
 
 def _wait_until_idle(served: Collection["_RunningVariant"]) -> None:
-    """Wait until the services are idle, so that work after their last responses is measured too."""
-    give_up_at, before = time.monotonic() + _MAX_WAIT_FOR_IDLE_S, None
-    while time.monotonic() < give_up_at:
-        now = [each.spent_since_block() for each in served]
-        if before is not None and sum(now) - sum(before) < _IDLE_CPU_SHARE * _IDLE_STEP_S:
+    """Wait until the services are idle, so that work after their last responses is measured too.
+
+    On a busy machine a service that has work to do may get no CPU for longer than a step.
+    """
+    pids = [pid for each in served for pid in each.server.pids()]
+    began_s, starved_s = time.monotonic(), read_cpu_wait_s(pids)
+    before_s = -math.inf
+    while (waited_s := time.monotonic() - began_s) < _MAX_STARVED_WAIT_FOR_IDLE_S:
+        spent_s = sum(each.spent_since_block() for each in served)
+        if spent_s - before_s < _IDLE_CPU_SHARE * _IDLE_STEP_S and not has_ready_thread(pids):
             return
-        before = now
+        if waited_s - (read_cpu_wait_s(pids) - starved_s) > _MAX_WAIT_FOR_IDLE_S:
+            return
+        before_s = spent_s
         time.sleep(_IDLE_STEP_S)
 
 

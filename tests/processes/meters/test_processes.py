@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -64,6 +64,19 @@ def test_cpu_is_what_the_scheduler_counted() -> None:
         counted = sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
     assert measured == pytest.approx(counted, abs=0.01)
+
+
+def test_a_thread_that_would_run_is_ready_and_one_that_waits_is_not(eventually: Callable[..., bool]) -> None:
+    """Whether it has a CPU or not; a process that is gone has none."""
+    computes = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    waits = subprocess.Popen(["sleep", "60"])
+
+    assert eventually(lambda: processes.has_ready_thread([waits.pid, computes.pid]))
+    assert eventually(lambda: not processes.has_ready_thread([waits.pid]))
+    for child in (computes, waits):
+        child.kill()
+        child.wait()
+    assert not processes.has_ready_thread([computes.pid])
 
 
 def test_a_process_that_is_gone_took_nothing() -> None:
