@@ -1,4 +1,8 @@
-"""Event loops of real servers that stand still: the line, and who waited, agree with what others count."""
+"""Event loops of real servers that stand still: the line, and who waited, agree with what others count.
+
+Only stretches as long as the programs make them are compared: on a busy machine the start of a thread or a few lines of
+Python may hold a loop for 50 ms too.
+"""
 
 import json
 import re
@@ -66,18 +70,17 @@ def test_the_request_that_waited_for_a_blocked_server_is_named(tmp_path: Path, l
         server.communicate(timeout=30)
     recordings = {each["name"]: each for each in map(json.loads, map(Path.read_text, tmp_path.glob("*.json")))}
 
-    (block,) = recordings["GET /report"]["loop_blocks"]
+    (block,) = (block for block in recordings["GET /report"]["loop_blocks"] if block["elapsed_s"] > 0.2)
     assert (block["cause"], block["sql"], block["caller"][2], block["loop"]) == (
         "statement",
         "select held(?)",
         "report",
         loop,
     )
-    assert block["elapsed_s"] > 0.2
     ((who, seconds, is_exact),) = block["late"]
     assert (who, is_exact) == ("GET /health", loop == "asyncio")
     assert 0.09 < seconds <= block["elapsed_s"] - (0.09 if is_exact else 0)
-    assert "loop_blocks" not in recordings["GET /health"]
+    assert [block for block in recordings["GET /health"].get("loop_blocks", ()) if block["elapsed_s"] > 0.2] == []
 
 
 def connection(port: int, path: str) -> socket.socket:
@@ -98,6 +101,7 @@ from placebench.profiler import SqlProfiler
 lines = []
 logging.getLogger("asyncio").addHandler(logging.StreamHandler(sys.stderr))
 profiler = SqlProfiler.for_drivers("sqlite3")
+held = []
 def slow(seconds):
     time.sleep(seconds)
 async def request(number):
@@ -110,6 +114,7 @@ async def request(number):
         for _ in range(4):
             seconds = choose.choice((0.005, 0.02, 0.07, 0.11))
             how = choose.choice((query, slow, "thread", "sleep"))
+            held.append(how in (query, slow) and seconds >= 0.07)
             if how == "thread":
                 await asyncio.to_thread(query, seconds)
             elif how == "sleep":
@@ -122,19 +127,19 @@ async def main():
     asyncio.get_running_loop().slow_callback_duration = 0.05
     return await asyncio.gather(*map(request, range(8)))
 recordings = asyncio.run(main(), debug=True)
-print(json.dumps([block.elapsed_s for each in recordings for block in each.loop_blocks]))
+print(json.dumps([sum(held), [block.elapsed_s for each in recordings for block in each.loop_blocks]]))
 """
 
 
 def test_blocks_are_the_slow_callbacks_of_asyncio_in_debug_mode() -> None:
-    """As many, each as long, among statements and pauses on the loop, in threads and awaited."""
+    """Each as long, among statements and pauses on the loop, in threads and awaited: one for each of 70 ms or more."""
     child = subprocess.run([sys.executable, "-c", _DEBUGGED], capture_output=True, text=True, timeout=120, check=True)
     logged = sorted(float(each) for each in re.findall(r"^Executing .* took ([\d.]+) seconds", child.stderr, re.M))
-    blocks = sorted(json.loads(child.stdout))
+    held, blocks = json.loads(child.stdout)
 
-    # What is a callback of 50 ms by one clock may be one of 49 by the other.
-    assert len(blocks) > 5
-    assert blocks == pytest.approx(logged, abs=0.050)
+    # On a busy machine other callbacks take 50 ms too, and are waits for a processor, which only asyncio counts.
+    assert held > 5
+    assert sorted(blocks)[-held:] == pytest.approx(logged[-held:], abs=0.050)
 
 
 _BESIDE_A_THREAD = """
@@ -159,7 +164,8 @@ async def view():
 profiler = SqlProfiler.for_drivers("sqlite3")
 with profiler.record("view") as recording:
     asyncio.run(view())
-print(json.dumps([[block.cause, block.caller.function] for block in recording.loop_blocks]))
+held = [block for block in recording.loop_blocks if block.elapsed_s >= 0.5]
+print(json.dumps([[block.cause, block.caller.function] for block in held]))
 """
 
 
@@ -200,7 +206,7 @@ for path in ("/statement", "/computation", "/yields"):
     pause(0.05)
 print(json.dumps([
     [each.name, block.cause, block.loop, [who for who, *_ in block.late]]
-    for each in profiler.recordings for block in each.loop_blocks
+    for each in profiler.recordings for block in each.loop_blocks if block.elapsed_s >= 0.2
 ]))
 """
 _RUN = {
@@ -252,7 +258,7 @@ async def main():
 trio.run(main)
 print(json.dumps([
     [each.name, block.cause, block.loop, [who for who, *_ in block.late]]
-    for each in profiler.recordings for block in each.loop_blocks
+    for each in profiler.recordings for block in each.loop_blocks if block.elapsed_s >= 0.2
 ]))
 """
 
