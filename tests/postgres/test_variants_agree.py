@@ -1,5 +1,6 @@
 """Every variant gives the same document: the cumulative series, leave-one-out, and each further implementation."""
 
+import gc
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -95,6 +96,27 @@ def repr_of_request(request: dict[str, Any]) -> str:
     """Something to sort allocation requests by, whatever the order of their keys."""
     allocations = sorted((key, sorted(each["resources"].items())) for key, each in request["allocations"].items())
     return repr((allocations, sorted(request["mappings"].items())))
+
+
+@pytest.mark.parametrize("cloud", ["on_postgresql"], indirect=True)
+@pytest.mark.parametrize("name", ["naive", "tuned", "dedup", "cached"])
+def test_a_search_leaves_no_reference_cycles(mixed: Any, name: str) -> None:
+    """What a request has made is freed with its response; objects in a cycle would wait for a garbage collection."""
+    mixed.document(QUERIES[0], name)
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        for query in QUERIES:
+            mixed.document(query, name)
+        gc.collect()
+        left = {type(each).__name__ for each in gc.garbage if type(each).__module__.startswith("placebench")}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+    assert left == set()
 
 
 @pytest.mark.long

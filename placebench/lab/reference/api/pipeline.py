@@ -272,7 +272,7 @@ def make_app(
     database = Database(engine, single) if readers is None else ReplicatedDatabase(engine, readers, single)
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        request = Request(environ)
+        request = Request(environ, populate_request=False)  # else it refers to itself, through environ
         request.max_content_length = BODY_LIMIT
         return _respond(Call(request, database, chosen, settings))(environ, start_response)
 

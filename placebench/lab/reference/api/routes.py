@@ -5,6 +5,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from werkzeug import Response
@@ -127,6 +128,7 @@ _MAP: Final = Map(
 ).bind("")
 
 
+@lru_cache(maxsize=128)
 def find_route(path: str) -> RouteMatch | None:
     """Return the route of the path, or None if there is no such path."""
     try:

@@ -101,7 +101,7 @@ class Combinations(ABC, Generic[_Solution]):
         self._suffixed = [number for number, suffix in enumerate(suffixes) if suffix]
         self._subtrees = [sorted(suffixes.index(suffix) for suffix in names) for names in request.same_subtrees]
         self._free = Memo(self._read_free)
-        self._lineages = Memo[int, tuple[Hashable, ...]](lambda provider: tuple(self._lineage(provider)))
+        self._lineages = Memo(self._lineage)
         self._demands = [
             {contended[name]: amount for name, amount in group.resources if name in contended}
             for group in request.groups
@@ -124,7 +124,7 @@ class Combinations(ABC, Generic[_Solution]):
         """Return the largest amount that one allocation can take from the inventory: min(unused capacity, max_unit)."""
 
     @abstractmethod
-    def _lineage(self, provider: int) -> Iterable[Hashable]:
+    def _lineage(self, provider: int) -> tuple[Hashable, ...]:
         """Return the provider and its ancestors, from the bottom up."""
 
     def combine(self, options: Sequence[Sequence[_Solution]]) -> Iterator[tuple[_Solution, ...]]:

@@ -144,9 +144,9 @@ class Completion:
             self._matchings.append(Matching(alone, rules.exclusive, capacity))
         used = {provider for groups in rules.subtrees for group in groups for provider in rules.options[group]}
         self._lineages = {provider: tuple(rules.lineage(provider)) for provider in used}
-        self._below = Memo(self._find_below)
-        self._options_below = Memo[tuple[int, int], list[int]](
-            lambda key: [provider for provider in rules.options[key[0]] if provider in self._below[key[1]]]
+        self._below = below = Memo(self._find_below)
+        self._options_below: Memo[tuple[int, int], list[int]] = Memo(
+            lambda key: [provider for provider in rules.options[key[0]] if provider in below[key[1]]]
         )
         self._tops = [self._find_tops(groups) for groups in rules.subtrees]
         matched = {group for groups in competing for group in groups}.union(alone)

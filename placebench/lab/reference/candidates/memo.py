@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from threading import Lock
+from types import MethodType
 from typing import Generic, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy import Engine, Pool
 
@@ -14,9 +15,19 @@ _T = TypeVar("_T")
 class Memo(dict[_K, _T]):
     """A dict that calls a function for a missing key and stores the result."""
 
+    __slots__ = ("_call",)
+
     def __init__(self, call: Callable[[_K], _T]) -> None:
-        """call: the function; a key that is present is looked up without calling any Python function."""
-        self._call = call
+        """Make an empty memo; a key that is present is looked up without calling any Python function.
+
+        call: the function. The object of a bound method is referenced weakly: it usually holds the memo, and objects in
+            a reference cycle stay in memory until they are found by a garbage collection.
+        """
+        if isinstance(call, MethodType):
+            owner, method = ref(call.__self__), call.__func__
+            self._call: Callable[[_K], _T] = lambda key: method(owner(), key)
+        else:
+            self._call = call
 
     def __missing__(self, key: _K) -> _T:
         """Call the function with the key, and store the result."""

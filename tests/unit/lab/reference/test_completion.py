@@ -2,7 +2,7 @@
 
 import json
 import tracemalloc
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice, permutations, product
 from typing import Any
 
@@ -63,10 +63,12 @@ class Host(Combinations[int]):
     def _read_free(self, key: InventoryKey) -> int:
         return self.free[key[0]][key[1]]
 
-    def _lineage(self, provider: int) -> Iterable[Hashable]:
+    def _lineage(self, provider: int) -> tuple[int, ...]:
+        lineage = []
         while provider != ROOT:
-            yield provider
+            lineage.append(provider)
             provider = self.parents[provider]
+        return tuple(lineage)
 
 
 @st.composite

@@ -187,5 +187,5 @@ class AnchorCombinations(Combinations[int]):
         free = self._anchor.relevance(position).free
         return free[number] if free else 0
 
-    def _lineage(self, provider: int) -> Iterable[Hashable]:
-        return self._anchor.lineage(provider)
+    def _lineage(self, provider: int) -> tuple[Hashable, ...]:
+        return tuple(self._anchor.lineage(provider))

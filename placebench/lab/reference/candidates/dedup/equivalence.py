@@ -41,8 +41,8 @@ class AnchorCandidates:
         """Prepare the search; the first use starts it."""
         found = iter(AnchorCombinations(anchor, assessor)) if anchor.ruling.allowed else iter(())
         self._to_come = (maker.make(anchor, combination) for combination in found)
-        self._templates: list[CandidateTemplate] = []
-        self._first = Memo[int, TemplateBatch](lambda count: TemplateBatch.of(self._templates[:count]))
+        self._templates = templates = list[CandidateTemplate]()
+        self._first: Memo[int, TemplateBatch] = Memo(lambda count: TemplateBatch.of(templates[:count]))
         self._batch: TemplateBatch | None = None
 
     def __iter__(self) -> Iterator[CandidateTemplate]:

@@ -62,7 +62,7 @@ class TemplateMaker:
             f"{',' if number else ''}{by_orjson(group.suffix).decode()}:["
             for number, group in enumerate(request.groups)
         ]
-        self._resources = Memo[tuple[tuple[str, int], ...], str](
+        self._resources: Memo[tuple[tuple[str, int], ...], str] = Memo(
             lambda amounts: f':{{"resources":{by_orjson(dict(amounts)).decode()}}}'
         )
 

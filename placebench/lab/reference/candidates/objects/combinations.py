@@ -94,8 +94,8 @@ class CandidateCombinations(Combinations[Any]):
         inventory = self._inventories[key]
         return min(inventory.capacity - inventory.used, inventory.max_unit)
 
-    def _lineage(self, provider: int) -> Iterable[int]:
-        return self._forest.lineage(provider)
+    def _lineage(self, provider: int) -> tuple[int, ...]:
+        return tuple(self._forest.lineage(provider))
 
     def _distinct(self, combinations: Iterable[Sequence[Any]]) -> Iterator[Any]:
         """Yield a candidate for each combination, but only one of those with equal allocations and mappings.

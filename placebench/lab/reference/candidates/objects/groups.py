@@ -250,7 +250,9 @@ def choices_with_traits(
         yield from product(*choices)
         return
     wanted = (1 << len(required)) - 1
-    meets = Memo[int, int](lambda key: sum(1 << number for number, holders in enumerate(required) if key in holders))
+    meets: Memo[int, int] = Memo(
+        lambda key: sum(1 << number for number, holders in enumerate(required) if key in holders)
+    )
     by_class = (reduce(or_, map(meets.__getitem__, some), 0) for some in reversed(choices))
     to_come = [*accumulate(by_class, or_, initial=0)][::-1]
     placed, met, untried, is_dead_end = list[int](), [0], [iter(choices[0])], [True]
