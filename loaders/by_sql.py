@@ -5,12 +5,9 @@ All in the one transaction of the caller; keys and indexes are kept up row by ro
 
 from itertools import islice
 
-from sqlalchemy import Connection
-
 from placebench.lab.inventory.seeding import (
     Progress,
     ProgressMeter,
-    Rows,
     Target,
     advance_id_sequence,
     ensure_ids,
@@ -27,15 +24,11 @@ def load(topology: Topology, target: Target, progress: Progress) -> None:
     parts = table_rows(topology, ensure_ids(connection, topology))
     meter = ProgressMeter(progress, topology, passes=len(parts))
     for part in parts:
-        _insert(connection, part, meter)
+        # INSERT INTO <table> (created_at, …) VALUES (…), (…), and so on
+        trees = iter(part.trees)
+        while batch := list(islice(trees, _TREES_IN_BATCH)):
+            values = [dict(zip(part.columns, row, strict=True)) for tree in batch for row in tree]
+            if values:
+                connection.execute(part.table.insert(), values)
+            meter.step(len(batch))
         advance_id_sequence(connection, part.table)
-
-
-def _insert(connection: Connection, rows: Rows, meter: ProgressMeter) -> None:
-    """INSERT INTO <table> (created_at, …) VALUES (…), (…), and so on."""
-    trees = iter(rows.trees)
-    while batch := list(islice(trees, _TREES_IN_BATCH)):
-        values = [dict(zip(rows.columns, row, strict=True)) for tree in batch for row in tree]
-        if values:
-            connection.execute(rows.table.insert(), values)
-        meter.step(len(batch))

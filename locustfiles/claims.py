@@ -77,18 +77,15 @@ class ClaimingUser(FastHttpUser):
         It fetches candidates where none are left of those that it drew from the last response.
         """
         if not self._offered:
-            self._offered = self._fetch_candidates()
+            outcome = session.send(self.client, LoadRequest(session.options.path))
+            candidates = json.loads(outcome.body)["allocation_requests"] if outcome.failure is None else []
+            self._offered = self._chance.sample(candidates, min(len(candidates), _CLAIMS_PER_RESPONSE))
         if self._claimed and (not self._offered or self._chance.random() < _RELEASE_SHARE):
             self._release(self._claimed.pop(self._chance.randrange(len(self._claimed))))
         elif self._offered:
             self._claim(self._offered.pop()["allocations"])
         else:
             gevent.sleep(_NOTHING_TO_DO_S)
-
-    def _fetch_candidates(self) -> list[dict[str, Any]]:
-        outcome = session.send(self.client, LoadRequest(session.options.path))
-        candidates = json.loads(outcome.body)["allocation_requests"] if outcome.failure is None else []
-        return self._chance.sample(candidates, min(len(candidates), _CLAIMS_PER_RESPONSE))
 
     def _claim(self, allocations: dict[str, Any]) -> None:
         """Claim for a new consumer; a 409 is no failure: somebody was quicker."""

@@ -10,11 +10,7 @@ if TYPE_CHECKING:  # typing takes longer to load than all that this file does
 __version__ = "0.3.0"
 __all__ = ["Recording", "SqlProfiler", "Statement", "__version__"]
 
-_HOMES = {
-    "SqlProfiler": "placebench.profiler",
-    "Recording": "placebench.profiler",
-    "Statement": "placebench.profiler",
-}
+_HOMES = {"SqlProfiler": "placebench.profiler", "Recording": "placebench.profiler", "Statement": "placebench.profiler"}
 
 
 def __getattr__(name: str) -> "Any":

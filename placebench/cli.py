@@ -39,7 +39,10 @@ in place of a file. A missing file is not among them: the command that needs the
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    _escape_what_cannot_be_printed()
+    # Escape characters that the terminal's encoding lacks, such as the µ of µs in ASCII
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     given = list(sys.argv[1:] if argv is None else argv)
     words = _words(given)
     name = " ".join(("placebench", *words))
@@ -75,13 +78,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error.__cause__, KeyboardInterrupt):  # before Python 3.12, where it came in a __set_name__
             return _interrupted(name, error.__cause__)
         return _bug()
-
-
-def _escape_what_cannot_be_printed() -> None:
-    """Escape characters that the terminal's encoding lacks, such as the µ of µs in ASCII."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(command: Command[Any], parsed: argparse.Namespace) -> int:

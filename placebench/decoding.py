@@ -113,13 +113,7 @@ def read_toml(path: Path, kind: type[_T], *, error: type[PlacebenchError]) -> _T
 
 
 def check(
-    document: Any,
-    kind: Any,
-    source: str,
-    *,
-    at: str = "",
-    error: type[PlacebenchError],
-    max_depth: int = _MAX_DEPTH,
+    document: Any, kind: Any, source: str, *, at: str = "", error: type[PlacebenchError], max_depth: int = _MAX_DEPTH
 ) -> Any:
     """Return *document* as a *kind*; raise *error* if it is not valid.
 

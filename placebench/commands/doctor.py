@@ -209,10 +209,7 @@ def _found(what: str, find: Callable[[], object]) -> _Diagnosis:
 def _processes() -> _Diagnosis:
     ok = Path("/proc/self/task").is_dir() and Path("/proc/self/schedstat").is_file()
     return _Diagnosis(
-        "meters",
-        ok,
-        "/proc/self/schedstat",
-        "" if ok else "how long the service waited for a CPU will not be measured",
+        "meters", ok, "/proc/self/schedstat", "" if ok else "how long the service waited for a CPU will not be measured"
     )
 
 

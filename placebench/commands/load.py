@@ -122,9 +122,7 @@ def _configure(parser: ArgumentParser) -> None:
         "it records into; the page of the mean request goes into --out, or into ./profile",
     )
     profile.add_argument(
-        "--mode",
-        choices=SERVICE_MODES,
-        help="with --profile PID: how much is recorded (default: sampled)",
+        "--mode", choices=SERVICE_MODES, help="with --profile PID: how much is recorded (default: sampled)"
     )
     options.add_out(parser, f"folder for every sample, in {_RESULT}; of a search: of its run")
     options.add_output(parser, page=True)

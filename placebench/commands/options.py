@@ -364,11 +364,7 @@ def add_sequential(parser: ArgumentParser) -> None:
 def add_preset(parser: ArgumentParser, **presets: str) -> None:
     """Add --preset with the given names, each with its meaning for the help text."""
     described = "; ".join(f"{name}: {meaning}" for name, meaning in presets.items())
-    parser.add_argument(
-        "--preset",
-        choices=list(presets),
-        help=f"how much is measured (default: default). {described}",
-    )
+    parser.add_argument("--preset", choices=list(presets), help=f"how much is measured (default: default). {described}")
 
 
 def add_rounds(parser: ArgumentParser, default: int | str) -> None:

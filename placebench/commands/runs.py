@@ -108,16 +108,12 @@ def _settings(
         variants=variants,
         workload=workload,
         replicates=first_given(
-            given.replicates,
-            plan.replicates,
-            default=MAX_SEQUENTIAL_REPLICATES if sequential else DEFAULT_REPLICATES,
+            given.replicates, plan.replicates, default=MAX_SEQUENTIAL_REPLICATES if sequential else DEFAULT_REPLICATES
         ),
         sequential=sequential,
         width=None if width is None else width / 100,
         rounds=first_given(
-            given.rounds,
-            plan.rounds,
-            default=LOAD_ROUNDS if is_loaded else SEQUENTIAL_ROUNDS if sequential else ROUNDS,
+            given.rounds, plan.rounds, default=LOAD_ROUNDS if is_loaded else SEQUENTIAL_ROUNDS if sequential else ROUNDS
         ),
         block_s=LOAD_BLOCK_S if is_loaded else BLOCK_S,
         users=users,
@@ -126,10 +122,7 @@ def _settings(
         warmup=plan.warmup or 0,
         trials=tuple(  # by the names that the variants have once they are read
             replace(
-                each,
-                name=names.get(each.name, each.name),
-                baseline=names[each.baseline],
-                variant=names[each.variant],
+                each, name=names.get(each.name, each.name), baseline=names[each.baseline], variant=names[each.variant]
             )
             for each in plan.trials
         ),

@@ -187,10 +187,7 @@ def measure_work(given: OwnStudyOptions, study: "OwnWorkersStudy | CommandMatrix
     data = OwnData(seed=given.seed, database="none")
     with run_folder(given.run, spec.command) as folder:
         session = OwnWorkersSession(spec, data, folder)
-        with (
-            steps(given.run.command, session.steps) as announce,
-            reported(folder, partial(emit_report, given.output)),
-        ):
+        with steps(given.run.command, session.steps) as announce, reported(folder, partial(emit_report, given.output)):
             session.run(announce, note=say)
     return 0
 
@@ -214,5 +211,5 @@ def read_work(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 
 
 COMMANDS: dict[str, Command[Any]] = {
-    "study workers": Command(_configure_workers, _run_workers, options=StudyWorkersOptions, needs_linux=STARTS_SERVERS),
+    "study workers": Command(_configure_workers, _run_workers, options=StudyWorkersOptions, needs_linux=STARTS_SERVERS)
 }

@@ -205,10 +205,7 @@ def measure_cells(
         needs_server = any(cell.data.database == "postgresql" for cell in cells.values())
         server = stack.enter_context(open_server(run.server)) if needs_server else None
         session = CellSession(made, next(iter(cells.values())).data, folder, server)
-        with (
-            steps(run.command, session.steps) as announce,
-            reported(folder, partial(emit_report, output)),
-        ):
+        with steps(run.command, session.steps) as announce, reported(folder, partial(emit_report, output)):
             session.run(announce, note=say)
 
 

@@ -163,5 +163,5 @@ def _measure_application(given: StudyMatrixOptions) -> int:
 
 
 COMMANDS: dict[str, Command[Any]] = {
-    "study matrix": Command(_configure, _run, options=StudyMatrixOptions, needs_linux=STARTS_SERVERS),
+    "study matrix": Command(_configure, _run, options=StudyMatrixOptions, needs_linux=STARTS_SERVERS)
 }

@@ -307,14 +307,11 @@ def _variants(given: StudyNetworkOptions, plan: "Experiment") -> "tuple[Variant,
 
 def _measure(given: StudyNetworkOptions, session: Any, folder: Path) -> int:
     """Run the session; what was measured is reported, whether it succeeds or fails."""
-    with (
-        steps(given.run.command, session.steps) as announce,
-        reported(folder, partial(emit_report, given.output)),
-    ):
+    with steps(given.run.command, session.steps) as announce, reported(folder, partial(emit_report, given.output)):
         session.run(announce, note=say)
     return 0
 
 
 COMMANDS: dict[str, Command[Any]] = {
-    "study network": Command(_configure, _run, options=StudyNetworkOptions, needs_linux=STARTS_SERVERS),
+    "study network": Command(_configure, _run, options=StudyNetworkOptions, needs_linux=STARTS_SERVERS)
 }

@@ -104,5 +104,5 @@ def _run(given: StudySaturationOptions) -> int:
 
 
 COMMANDS: dict[str, Command[Any]] = {
-    "study saturation": Command(_configure, _run, options=StudySaturationOptions, needs_linux=STARTS_SERVERS),
+    "study saturation": Command(_configure, _run, options=StudySaturationOptions, needs_linux=STARTS_SERVERS)
 }

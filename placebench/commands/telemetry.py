@@ -53,6 +53,4 @@ def _show(given: TelemetryShowOptions) -> int:
     return 0
 
 
-COMMANDS: dict[str, Command[Any]] = {
-    "telemetry show": Command(_configure_show, _show, options=TelemetryShowOptions),
-}
+COMMANDS: dict[str, Command[Any]] = {"telemetry show": Command(_configure_show, _show, options=TelemetryShowOptions)}

@@ -42,11 +42,7 @@ _COUNT_EVERY_S = 0.5
 _EXIT_LOST_WORKERS = 1
 # Without compression, the size of the body is the number of bytes on the wire.
 _UNPACKED = {"Accept-Encoding": "identity"}
-PLACEMENT_HEADERS: Final = {
-    "X-Auth-Token": "admin",
-    "OpenStack-API-Version": "placement 1.39",
-    **_UNPACKED,
-}
+PLACEMENT_HEADERS: Final = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39", **_UNPACKED}
 _FIRST_ERROR = 400
 _MAX_MESSAGE = 300
 

@@ -155,11 +155,7 @@ class SqlProfiler:
 
     @classmethod
     def for_drivers(
-        cls,
-        *drivers: str,
-        clocks: Clocks | None = None,
-        whole_process: bool = False,
-        application: Sequence[str] = (),
+        cls, *drivers: str, clocks: Clocks | None = None, whole_process: bool = False, application: Sequence[str] = ()
     ) -> Self:
         """Return a profiler of database drivers alone, which loads no SQLAlchemy.
 

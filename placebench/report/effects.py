@@ -58,14 +58,7 @@ _TABLE = re.compile(r"\b(?:from|join|into|update)\s+([\w.\"]+)(?![\w.\"…])", r
 
 
 def written_effect(
-    ratio: float,
-    low: float | None,
-    high: float | None,
-    *,
-    of: str,
-    confidence: float | None,
-    n: int,
-    is_time: bool,
+    ratio: float, low: float | None, high: float | None, *, of: str, confidence: float | None, n: int, is_time: bool
 ) -> str:
     """Return an effect as text, such as '−77.0 % CPU [95 % CI −77.3, −76.4; n = 30], 4.3× faster'.
 

@@ -22,14 +22,7 @@ from placebench.report.figures import figures_of
 from placebench.report.model import Column, Report, Table
 from placebench.results import Run
 from placebench.stats import Comparison
-from placebench.stats.reproduction import (
-    NOT_REPRODUCED,
-    REPRODUCED,
-    UNDECIDED,
-    Claim,
-    Reproduction,
-    judge_reproduction,
-)
+from placebench.stats.reproduction import NOT_REPRODUCED, REPRODUCED, UNDECIDED, Claim, Reproduction, judge_reproduction
 from placebench.stats.verdict import INCONCLUSIVE, Verdict
 
 

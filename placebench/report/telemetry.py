@@ -203,11 +203,7 @@ def _left_out(rows: Sequence[Any]) -> str:
 
 
 def _shown_means(means: dict[str, float | None]) -> list[tuple[str, str]]:
-    shows: dict[str, Any] = {
-        "requests_per_s": units.rate,
-        "rss_bytes": units.size,
-        "database_share": units.percent,
-    }
+    shows: dict[str, Any] = {"requests_per_s": units.rate, "rss_bytes": units.size, "database_share": units.percent}
     return [
         (_MEAN_LABELS[name], shows.get(name, units.duration)(value))
         for name, value in means.items()

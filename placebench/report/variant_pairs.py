@@ -8,13 +8,7 @@ from markupsafe import Markup
 from placebench import units
 from placebench.compare.keep.records import ChangedPlan, WirePass
 from placebench.page.row_charts import Bar, bars
-from placebench.profiler.analysis.difference import (
-    Change,
-    Frame,
-    StatementChange,
-    StatementFigures,
-    statement_changes,
-)
+from placebench.profiler.analysis.difference import Change, Frame, StatementChange, StatementFigures, statement_changes
 from placebench.profiler.model.normalised_sql import normalised
 from placebench.profiler.output.flame_svg import flame_difference_svg, flame_svg
 from placebench.report.effects import frame_labels, shorten_statement, shorten_statements

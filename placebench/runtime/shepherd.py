@@ -100,8 +100,9 @@ class _Shepherd:
     def _run(self, program: dict[str, Any]) -> None:
         """Start *program*, which has argv, env, cwd, log, user, stop_signal, pipes, data and adopts of a ChildSpec."""
         self._stop_signal, self._data, self._adopts = program["stop_signal"], program["data"], program["adopts"]
-        if self._adopts:
-            _adopt_orphans()
+        # The parent of orphaned descendants, including daemons; possible only on Linux
+        if self._adopts and (prctl := getattr(ctypes.CDLL(None), "prctl", None)) is not None:
+            prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         try:
             self._child = _spawn(program)
         except (OSError, subprocess.SubprocessError) as error:
@@ -146,12 +147,9 @@ class _Shepherd:
             if self._adopts:
                 self._kill_adopted()
         elif self._adopts:
-            self._reap_adopted()
-
-    def _reap_adopted(self) -> None:
-        """Reap adopted processes that have ended, so that the kernel adds their CPU time to the shepherd's."""
-        for pid in _children_of(os.getpid()) - {self._child.pid if self._child else 0}:
-            os.waitpid(pid, os.WNOHANG)
+            # Reap adopted processes that have ended, so that the kernel adds their CPU time to the shepherd's
+            for pid in _children_of(os.getpid()) - {self._child.pid if self._child else 0}:
+                os.waitpid(pid, os.WNOHANG)
 
     def _kill_adopted(self) -> None:
         """Kill processes that left the child's group, repeatedly: children of killed processes are adopted too."""
@@ -199,7 +197,11 @@ def _spawn(program: dict[str, Any]) -> "subprocess.Popen[bytes]":
             **identity,
         )
     if pipes:
-        _forget_standard_streams()
+        # Leave stdin and stdout to the child alone, so that each side sees when the other closes its end
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(nothing, 1)
+        os.close(nothing)
     return child
 
 
@@ -221,12 +223,6 @@ def _die_with(parent: int, number: int) -> Callable[[], None]:
     return arrange
 
 
-def _adopt_orphans() -> None:
-    """Become the parent of orphaned descendants, including daemons; possible only on Linux."""
-    if (prctl := getattr(ctypes.CDLL(None), "prctl", None)) is not None:
-        prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
 def _children_of(parent: int) -> set[int]:
     """Return the children of *parent*, including those that have ended and were not reaped."""
     found = set()
@@ -236,14 +232,6 @@ def _children_of(parent: int) -> set[int]:
             if int(stat.read().rpartition(b")")[2].split()[1]) == parent:
                 found.add(int(pid))
     return found
-
-
-def _forget_standard_streams() -> None:
-    """Leave stdin and stdout to the child alone, so that each side sees when the other closes its end."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
-    os.close(nothing)
 
 
 def _listen_to_signals() -> int:

@@ -131,7 +131,10 @@ class Supervisor:
                 self.poll(self._last)
             self._report.close()
         for pipe in (self._process.stdin, self._process.stdout):
-            _close_quietly(pipe)
+            # Close a pipe to a child that is gone; data that the child never read is lost
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
         if self._process.returncode:  # somebody killed the shepherd, and the child followed it
             free_shared_memory(self._data)
             if self._folder is not None:
@@ -217,13 +220,6 @@ def _start_shepherd(*, pipes: bool) -> tuple[subprocess.Popen[str], IO[bytes], I
 def _ended_children_cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def _close_quietly(pipe: IO[str] | None) -> None:
-    """Close a pipe to a child that is gone; data that the child never read is lost."""
-    if pipe is not None:
-        with suppress(BrokenPipeError):
-            pipe.close()
 
 
 def _close_all() -> None:

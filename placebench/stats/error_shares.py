@@ -120,6 +120,5 @@ def _more_by_chance(one: ErrorShare, other: ErrorShare) -> float:
     possible = range(max(one.failed, errors - other.sent), min(errors, one.sent) + 1)
     whole = log_ways(requests, errors)
     return min(
-        1.0,
-        sum(math.exp(log_ways(one.sent, each) + log_ways(other.sent, errors - each) - whole) for each in possible),
+        1.0, sum(math.exp(log_ways(one.sent, each) + log_ways(other.sent, errors - each) - whole) for each in possible)
     )

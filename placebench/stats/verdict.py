@@ -11,12 +11,7 @@ from random import Random
 from statistics import NormalDist, stdev
 from typing import Literal, Protocol
 
-from placebench.stats.hodges_lehmann import (
-    ConfidenceInterval,
-    critical_rank,
-    replicates_needed,
-    walsh_averages,
-)
+from placebench.stats.hodges_lehmann import ConfidenceInterval, critical_rank, replicates_needed, walsh_averages
 
 Verdict = Literal["faster", "slower", "equivalent", "below the margin", "inconclusive"]
 

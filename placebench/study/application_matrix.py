@@ -122,12 +122,7 @@ class ApplicationMatrix:
             raise UsageError(f"{name} is a variant of the reference service: placebench lab study matrix has those")
         requests, login = self.requests(values)
         workload = read_workload(
-            plan.workload,
-            source=plan.source,
-            folder=plan.folder,
-            seed=self.seed,
-            requests=requests,
-            login=login,
+            plan.workload, source=plan.source, folder=plan.folder, seed=self.seed, requests=requests, login=login
         )
         if workload.script and ((plan.users or 1) > 1 or plan.rate):
             raise PlacebenchError(f"the script {workload.script} is one user's: users or a rate need requests")

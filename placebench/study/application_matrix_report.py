@@ -116,10 +116,7 @@ def results(run: Run) -> StudyResults:
 
 
 def _row(
-    point: dict[str, Any],
-    made: Sequence[Measurement],
-    found: overheads.Cells,
-    control: Mapping[str, Any],
+    point: dict[str, Any], made: Sequence[Measurement], found: overheads.Cells, control: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the row of a cell; effects are None for a control, and without one."""
     base = overheads.control_measurements(point, control, found)

@@ -153,10 +153,7 @@ def results(run: Run) -> StudyResults:
     return StudyResults(
         headline=_headline(rows, control),
         rows=rows,
-        columns=[
-            *axis_columns(axes),
-            *(each for each in _FIGURES if settings["count"] or each.name not in _COUNTED),
-        ],
+        columns=[*axis_columns(axes), *(each for each in _FIGURES if settings["count"] or each.name not in _COUNTED)],
         notes=(
             f"A measurement: {units.numbered(jobs, 'run')} of the command in turn, after one for warming up.",
             f"Control: the same combination with {point_text(control)}.",

@@ -132,12 +132,7 @@ class _ServedApplication:
     @classmethod
     @contextmanager
     def start(
-        cls,
-        study: ApplicationNetwork,
-        variant: "Variant",
-        proxies: int,
-        setup: NetworkSetup,
-        same: "SameResponses",
+        cls, study: ApplicationNetwork, variant: "Variant", proxies: int, setup: NetworkSetup, same: "SameResponses"
     ) -> Iterator["_ServedApplication"]:
         """Serve the variant on its copy of the data, log in, and warm it up without latency."""
         from placebench.compare.load.clients import http_client

@@ -12,13 +12,7 @@ import msgspec
 from placebench import units
 from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import Measurement
-from placebench.compare.load.load_steps import (
-    LoadStep,
-    Objective,
-    Saturated,
-    capacity_of,
-    parse_objective,
-)
+from placebench.compare.load.load_steps import LoadStep, Objective, Saturated, capacity_of, parse_objective
 from placebench.decoding import AtLeastOne, Positive
 from placebench.page.axis_charts import Line, lines
 from placebench.page.svg import Role

@@ -101,12 +101,7 @@ class StudySession(ABC, Generic[_Setup]):
         self._seed = data.seed
         self._path = folder / "measurements.jsonl"
         head = RunHead.begin(
-            folder,
-            data,
-            command=spec.command,
-            request=spec.request,
-            variants=spec.variants,
-            settings=spec.to_json(),
+            folder, data, command=spec.command, request=spec.request, variants=spec.variants, settings=spec.to_json()
         )
         self._run = RunFolder.resume(folder, head)
         self._done = {_key(each.point, each.repeat) for each in read_measurements(self._path) if each.invalid is None}

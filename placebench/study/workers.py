@@ -26,13 +26,7 @@ from placebench.errors import LoadError, UsageError
 from placebench.page.axis_charts import PointSeries, points
 from placebench.page.svg import Role
 from placebench.report.model import Chart
-from placebench.report.study_report import (
-    StudyResults,
-    interval_columns,
-    interval_figures,
-    measured,
-    valid_points,
-)
+from placebench.report.study_report import StudyResults, interval_columns, interval_figures, measured, valid_points
 from placebench.results import Run
 from placebench.stats import median_interval
 from placebench.stats.hodges_lehmann import MIN_REPLICATES

@@ -19,10 +19,5 @@ if TYPE_CHECKING:
 __all__ = ["Offset", "Telemeter", "Telemetry", "WarmupTrim", "load"]
 
 __getattr__, __dir__ = load_on_use(
-    __name__,
-    {
-        "analysis": ("Offset", "Telemetry", "WarmupTrim"),
-        "reader": ("load",),
-        "telemeter": ("Telemeter",),
-    },
+    __name__, {"analysis": ("Offset", "Telemetry", "WarmupTrim"), "reader": ("load",), "telemeter": ("Telemeter",)}
 )

@@ -34,15 +34,6 @@ def statement_line(fingerprint: str, sql: str) -> str:
     return f"s,{fingerprint},{json.dumps(' '.join(sql.split())[:_MAX_STATEMENT])}\n"
 
 
-def _wall_zero_s() -> float:
-    """Read both clocks several times and keep the closest pair, since the process may be paused in between."""
-    readings = []
-    for _ in range(_READINGS):
-        before_s, wall_s, after_s = time.perf_counter(), time.time(), time.perf_counter()
-        readings.append((after_s - before_s, wall_s - (before_s + after_s) / 2))
-    return min(readings)[1]
-
-
 class SeriesFile:
     """The file at *path*, made when the first rows are written; threads may share it.
 
@@ -51,7 +42,12 @@ class SeriesFile:
 
     def __init__(self, path: Path, head: dict[str, Any]) -> None:
         self.path = path
-        self.wall_zero_s: float = _wall_zero_s()
+        # Read both clocks several times and keep the closest pair, since the process may be paused in between
+        readings = []
+        for _ in range(_READINGS):
+            before_s, wall_s, after_s = time.perf_counter(), time.time(), time.perf_counter()
+            readings.append((after_s - before_s, wall_s - (before_s + after_s) / 2))
+        self.wall_zero_s: float = min(readings)[1]
         self._head = {"format_version": FORMAT_VERSION, **head}
         # A deque, because append and popleft of two threads need no lock. It holds strings, because the garbage
         # collector does not visit strings.

@@ -28,14 +28,7 @@ from placebench.telemetry.requests import (
     current_request,
     watched_handler,
 )
-from placebench.telemetry.series_file import (
-    DURATION_LINE,
-    FIGURE_LINE,
-    PathPatterns,
-    SeriesFile,
-    clean,
-    statement_line,
-)
+from placebench.telemetry.series_file import DURATION_LINE, FIGURE_LINE, PathPatterns, SeriesFile, clean, statement_line
 
 _STATM = Path("/proc/self/statm")
 

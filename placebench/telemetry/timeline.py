@@ -91,8 +91,7 @@ def _states(starts_s: pd.Series[float], took_s: pd.Series[float], step_s: float)
     states = ["idle"] * max(1, math.ceil((ended[-1] - _ROUNDED_S) / step_s))
     for first_s, last_s in zip(begun, ended, strict=True):
         used = range(
-            math.floor((first_s + _ROUNDED_S) / step_s),
-            min(len(states), math.ceil((last_s - _ROUNDED_S) / step_s)),
+            math.floor((first_s + _ROUNDED_S) / step_s), min(len(states), math.ceil((last_s - _ROUNDED_S) / step_s))
         )
         states[used.start : used.stop] = ["cut"] * len(used)
         whole = range(math.ceil((first_s - _ROUNDED_S) / step_s), math.floor((last_s + _ROUNDED_S) / step_s))

@@ -53,11 +53,7 @@ def _configure(parser: ArgumentParser) -> None:
         help="how long requests that begin are recorded (default: 30)",
     )
     add_recording(
-        parser,
-        modes=SERVICE_MODES,
-        mode="full",
-        requests=1000,
-        per="recorded requests after which it ends earlier",
+        parser, modes=SERVICE_MODES, mode="full", requests=1000, per="recorded requests after which it ends earlier"
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from placebench import units
 from placebench.errors import ProfilerError
-from placebench.profiler.model.plan import PlanNode, read_plan
+from placebench.profiler.model.plan import read_plan
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.sql_tokens import with_numbered_placeholders
 from placebench.profiler.model.statement import Caller, Statement
@@ -100,18 +100,14 @@ def _scans(recording: RecordingData) -> list[tuple[Statement, str, tuple[str, ..
         if statement.plan is None or statement.kind != "read":
             continue
         for _, node in statement.plan.walk():
-            columns = _columns(node)
+            # The columns that a condition compares with values: first those by equality, then one by order
+            found = _COMPARED.findall(node.condition or "")
+            equal = dict.fromkeys(name for name, operator in found if operator == "=")
+            ordered = [name for name, operator in found if operator != "=" and name not in equal]
+            columns = (*equal, *ordered[:1])[:_MAX_COLUMNS]
             if node.kind == "Seq Scan" and node.relation and columns:
                 longest.setdefault((statement.fingerprint, node.relation), (statement, node.relation, columns))
     return list(longest.values())[:_MAX_STATEMENTS]
-
-
-def _columns(node: PlanNode) -> tuple[str, ...]:
-    """Return the columns that a condition compares with values: first those by equality, then one by order."""
-    found = _COMPARED.findall(node.condition or "")
-    equal = dict.fromkeys(name for name, operator in found if operator == "=")
-    ordered = [name for name, operator in found if operator != "=" and name not in equal]
-    return (*equal, *ordered[:1])[:_MAX_COLUMNS]
 
 
 def _proved(connection: Any, statement: Statement, table: str, columns: tuple[str, ...]) -> ProvedIndex | None:

@@ -333,12 +333,7 @@ def _stand_up(
 
     processes, threads = _workers(given, chosen)
     spec = ServerSpec(
-        database_url="",
-        variant=chosen.name,
-        port=given.port,
-        processes=processes,
-        threads=threads,
-        grace_s=5.0,
+        database_url="", variant=chosen.name, port=given.port, processes=processes, threads=threads, grace_s=5.0
     )
     began_s = time.monotonic()
     with steps("scale-out", _STEPS + bool(machines)) as announce:

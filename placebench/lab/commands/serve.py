@@ -80,11 +80,7 @@ def _configure(parser: ArgumentParser) -> None:
         metavar="DIR",
         help="record the first 200 requests of each worker there; `placebench profile show DIR` merges them",
     )
-    parser.add_argument(
-        "--mode",
-        choices=_MODES,
-        help=f"with --profile: how much is recorded (default: {_MODES[2]})",
-    )
+    parser.add_argument("--mode", choices=_MODES, help=f"with --profile: how much is recorded (default: {_MODES[2]})")
     options.add_output(parser)
 
 

@@ -76,13 +76,7 @@ class TopologyKind:
     """The data kind that --topology selects."""
 
     def find(
-        self,
-        name: str,
-        *,
-        seed: int,
-        trees: int | None,
-        utilization: float | None,
-        database: DatabaseKind,
+        self, name: str, *, seed: int, trees: int | None, utilization: float | None, database: DatabaseKind
     ) -> tuple[TopologyData, str]:
         """Return the data of the topology with this name or file, and the topology's request."""
         topology = find_topology(name, seed=seed, trees=trees, utilization=utilization)

@@ -190,11 +190,7 @@ placebench_receipts = Table(
     Column("format_version", Integer, nullable=False),
 )
 
-_placebench_created_tables = Table(
-    "placebench_created_tables",
-    metadata,
-    Column("name", String(64), primary_key=True),
-)
+_placebench_created_tables = Table("placebench_created_tables", metadata, Column("name", String(64), primary_key=True))
 
 placebench_usages = Table(
     "placebench_usages",

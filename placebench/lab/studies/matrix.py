@@ -209,11 +209,7 @@ def _axes(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> list[C
     named = [name for name in _VERSIONS if _differ(row["versions"][name] for row in judged)]
     return [
         *(
-            measured(
-                axis,
-                _HEADINGS.get(axis, axis.capitalize()),
-                partial(_named, rows) if axis == "service" else str,
-            )
+            measured(axis, _HEADINGS.get(axis, axis.capitalize()), partial(_named, rows) if axis == "service" else str)
             for axis in varied
         ),
         *(measured("versions", _VERSIONS[name], partial(_version, name)) for name in named),

@@ -165,10 +165,7 @@ class Combination:
                 server in ("gunicorn", "uvicorn", "granian") and not self._has(server),
                 f"no {server}: {python} -m pip install {server}",
             ),
-            (
-                not foreign and not self._has("placebench"),
-                f"no placebench: {python} -m pip install placebench[bench]",
-            ),
+            (not foreign and not self._has("placebench"), f"no placebench: {python} -m pip install placebench[bench]"),
             (
                 database == "postgresql" and not noop and no_driver,
                 f"no driver in it: {python} -m pip install {next(iter(drivers), '')}",
@@ -334,11 +331,7 @@ def matrix_study(
     @contextmanager
     def prepare(setup: StudySetup) -> Iterator[Measure]:
         scratch = new_scratch_path("placebench-matrix-")
-        with (
-            Supervisor(scratch),
-            ExitStack() as stack,
-            Restartable(lambda: http_client(setup.folder)) as client,
-        ):
+        with Supervisor(scratch), ExitStack() as stack, Restartable(lambda: http_client(setup.folder)) as client:
             rig = _Rig(setup, request, scratch, client, stack)
             yield lambda point, repeat: rig.measure(next(each for other, each in possible if other == point), repeat)
 

@@ -101,9 +101,6 @@ def run_study(given: StudyOptions, topology: "Topology", spec: StudySpec) -> int
     run = given.run
     with run_folder(run, spec.command) as folder, open_server(run.server) as server:
         study = StudyRun(spec, topology, folder, server)
-        with (
-            steps(run.command, study.steps) as announce,
-            reported(folder, partial(emit_report, given.output)),
-        ):
+        with steps(run.command, study.steps) as announce, reported(folder, partial(emit_report, given.output)):
             study.run(announce, note=say)
     return 0

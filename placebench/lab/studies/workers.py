@@ -282,11 +282,7 @@ class WorkersStudy:
             variant=name,
             processes=point["processes"],
             threads=point["threads"],
-            environment={
-                "PYTHONHASHSEED": _HASH_SEED,
-                "PLACEBENCH_UPSTREAM": upstream,
-                **variables,
-            },
+            environment={"PYTHONHASHSEED": _HASH_SEED, "PLACEBENCH_UPSTREAM": upstream, **variables},
             module=serving["module"] if point["workload"] == _QUERY else _APPLICATION,
             interface=serving["interface"],
             cache_server=serving["cache_server"] and point["workload"] == _QUERY,

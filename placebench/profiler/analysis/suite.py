@@ -430,8 +430,7 @@ class SuiteBaseline:
             if before is not None and not before.accepts(after):
                 changed.append(SqlCountChange(test, before, after, self.texts))
         return sorted(
-            changed,
-            key=lambda change: (not change.is_regression, -abs(change.after.total - change.before.total)),
+            changed, key=lambda change: (not change.is_regression, -abs(change.after.total - change.before.total))
         )
 
     def new_tests(self, profile: SuiteProfile) -> list[ProfiledTest]:

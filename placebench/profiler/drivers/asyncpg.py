@@ -32,8 +32,7 @@ from placebench.profiler.model.statement_facts import statement_facts
 _COUNT = re.compile(r"\d+\Z")
 # The reset that asyncpg's pool sends when a connection comes back: it writes no row, and reads none.
 _RESET = re.compile(
-    r"\s*(?:select pg_advisory_unlock_all\(\);\s*)?(?:close all;\s*)?(?:unlisten \*;\s*)?reset all;\s*\Z",
-    re.IGNORECASE,
+    r"\s*(?:select pg_advisory_unlock_all\(\);\s*)?(?:close all;\s*)?(?:unlisten \*;\s*)?reset all;\s*\Z", re.IGNORECASE
 )
 _MOVE = re.compile(r"MOVE FORWARD \d+ (__asyncpg_portal_\w+)\Z")
 """The statement that `Cursor.forward` sends."""

@@ -29,7 +29,7 @@ from placebench.profiler.analysis.findings import Limits
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.session import FlameSession
 from placebench.profiler.model.shortened_sql import shortened
-from placebench.profiler.model.statement import Caller, Statement, UnkeptStatements
+from placebench.profiler.model.statement import Caller, Statement
 from placebench.profiler.recording import Recording
 
 MAX_ROWS = 1_000
@@ -354,7 +354,7 @@ class Journal:
         numbers: dict[int, None] = {}
         executions: Iterable[tuple[Statement, int, float]] = [
             *((each, 1, each.elapsed_s) for each in recording.statements),
-            *((each.first, each.count, _seconds_of(each)) for each in recording.unkept_places),
+            *((each.first, each.count, each.repeated_s + each.different_s) for each in recording.unkept_places),
         ]
         for statement, count, elapsed_s in executions:
             key = statement.fingerprint
@@ -396,10 +396,6 @@ class Journal:
 
     def _path(self, segment: int) -> Path:
         return self._private / f"{segment}.recordings"
-
-
-def _seconds_of(unkept: UnkeptStatements) -> float:
-    return unkept.repeated_s + unkept.different_s
 
 
 def _count_bounded(counter: Counter[Any], name: Caller | str, count: int) -> None:

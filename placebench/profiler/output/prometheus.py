@@ -35,11 +35,7 @@ def write_prometheus_text(statistics: Sequence[StatementStatistics], *, max_fing
         *_samples("placebench_sql_errors_total", statistics, lambda each: each.error_count),
         *_family("placebench_sql_statement_info", "gauge", "Text of a fingerprint, without its literals."),
         *texts,
-        *_family(
-            "placebench_sql_fingerprints_limit",
-            "gauge",
-            'Fingerprints counted apart; all more are "other".',
-        ),
+        *_family("placebench_sql_fingerprints_limit", "gauge", 'Fingerprints counted apart; all more are "other".'),
         f"placebench_sql_fingerprints_limit {max_fingerprints}",
     ]
     return "\n".join(lines) + "\n"

@@ -72,7 +72,7 @@ def result_counter(pattern: str) -> Callable[[Any], int]:
             raise ValueError(f"{pattern!r} has {expression.groups} groups: one at most, of the digits that count")
 
         def count_matches(value: Any) -> int:
-            found = expression.findall(_text(value))
+            found = expression.findall(value.decode(errors="replace") if isinstance(value, bytes) else str(value))
             return sum(map(int, found)) if expression.groups else len(found)
 
         return count_matches
@@ -96,10 +96,6 @@ def result_counter(pattern: str) -> Callable[[Any], int]:
         return int(found[0]) if is_number else len(found)
 
     return count_values
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 class _Work:
