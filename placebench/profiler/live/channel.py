@@ -87,7 +87,8 @@ class RecordingSender:
         """Send what is queued, within some two seconds; for the end of the process."""
         if os.getpid() != self._pid:
             self._start_anew()
-        self._stop_thread()
+        if not self._stop_thread():  # it goes on; two writers would mix their messages
+            return
         with suppress(Empty, OSError, ValueError):
             until = time.monotonic() + _FLUSH_S
             while time.monotonic() < until:
@@ -120,16 +121,15 @@ class RecordingSender:
                 self._ended.release()
                 self._running.release()
 
-    def _stop_thread(self) -> None:
-        """Have the thread end after the recordings that are queued now."""
+    def _stop_thread(self) -> bool:
+        """Have the thread end after the recordings that are queued now; return whether it has, within two seconds."""
         if self._running.acquire(False):
             self._running.release()
-            return
+            return True
         self._queue.put(None)
-        self._ended.acquire(True, _FLUSH_S)
+        return bool(self._ended.acquire(True, _FLUSH_S))
 
     def _run(self) -> None:
-        """Send recordings until a None comes."""
         running, ended = self._running, self._ended
         while (recording := self._queue.get()) is not None:
             self._send(recording)
@@ -245,7 +245,6 @@ class RecordingReceiver:
             raise failure
 
     def _listen(self) -> tuple[socket.socket, str]:
-        """Return a socket that listens, and its address as text."""
         if not hasattr(socket, "AF_UNIX"):
             listening = socket.create_server(("127.0.0.1", 0), backlog=_MAX_WAITING_CONNECTIONS)
             return listening, f"tcp:{listening.getsockname()[1]}"

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from placebench.profiler import Recording
+from placebench.profiler.live import channel
 from placebench.profiler.live.channel import MAX_QUEUED, VARIABLE, RecordingReceiver, RecordingSender
 
 
@@ -56,6 +57,31 @@ def test_what_cannot_be_sent_is_dropped_and_counted() -> None:
     gone = RecordingSender(receiver.environment[VARIABLE])
     assert 0 == gone.save(large)
     gone.flush()
+
+
+def test_a_flush_that_gives_up_mixes_no_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the thread still sends, nothing else writes to its connection: each recording arrives whole."""
+    monkeypatch.setattr(channel, "_FLUSH_S", 0.05)
+    go_on, all_received = threading.Event(), threading.Event()
+    received: list[str] = []
+
+    def receive(_pid: int, recording: Recording) -> None:
+        go_on.wait()
+        received.append(recording.name)
+        if len(received) == 100:
+            all_received.set()
+
+    receiver = RecordingReceiver(receive)
+    sender = RecordingSender(receiver.environment[VARIABLE])
+    names = [f"{number}".ljust(2**14, "x") for number in range(100)]  # more than the socket's buffers take
+    for name in names:
+        sender.save(Recording(name, "light"))
+    threading.Timer(0.5, go_on.set).start()
+    sender.flush()
+    all_received.wait(60)
+    receiver.close()
+
+    assert names == received
 
 
 @pytest.mark.parametrize("sent", [b"", b"0" * 32 + b"\x02\0\0\0\0\0\0\0{}", b"short"])
