@@ -219,9 +219,8 @@ def _compare_capacities(given: CompareOptions, variants: "Sequence[str]") -> int
     for option, value in others.items():
         if value:
             raise UsageError(f"--{option} with --slo: capacities are compared by loads of their own; leave it out")
-    measure_saturation(
-        run,
-        given.comparison.output,
+    return measure_saturation(
+        compared,
         ApplicationOptions(
             axis=(f"variant={','.join(variants)}",),
             control=None,
@@ -236,7 +235,6 @@ def _compare_capacities(given: CompareOptions, variants: "Sequence[str]") -> int
         replicates=compared.replicates,
         name="compare-capacity",
     )
-    return 0
 
 
 def _workload_keys(given: CompareOptions, keys: "WorkloadKeys") -> "WorkloadKeys":

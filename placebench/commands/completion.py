@@ -35,7 +35,6 @@ def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
 
 
 def _levels(parser: argparse.ArgumentParser) -> Iterator[_Level]:
-    """Yield a level for the parser and, recursively, for each of its subcommands."""
     names: list[str] = []
     choices: dict[str, tuple[str, ...]] = {}
     below: list[argparse.ArgumentParser] = []

@@ -352,7 +352,6 @@ def _plan(given: MeasurementOptions) -> "Experiment":
 
 
 def _reference(given: MeasurementOptions, history: "History", plan: "Experiment") -> "tuple[str, Commit]":
-    """Return the name and the commit of the reference."""
     from placebench.history.commits import Commit, find_commit
 
     if given.reference:

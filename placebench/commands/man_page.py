@@ -28,7 +28,6 @@ def man_page(parser: argparse.ArgumentParser, version: str) -> str:
 
 
 def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Yield the parsers of all groups and commands, in the order of the help."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for below in action.choices.values():
@@ -37,7 +36,6 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPars
 
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield the lines of a parser's arguments, each with its help."""
     formatter = parser._get_formatter()
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction) or action.help == argparse.SUPPRESS:

@@ -18,7 +18,6 @@ def _configure(_: ArgumentParser) -> None:
 
 
 def _run(_: McpOptions) -> int:
-    """Serve requests until stdin is closed."""
     try:
         from placebench.commands.mcp_server import make_server
     except ModuleNotFoundError as error:

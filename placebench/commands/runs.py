@@ -6,7 +6,7 @@ The main functions are `compare_plan`, for `compare` and `lab steps`, and `run_c
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from functools import partial
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from placebench.http_session import Request
     from placebench.remote.project import Project
     from placebench.report import Report
+    from placebench.study.session import StudySession
 
 _T = TypeVar("_T")
 _Options = TypeVar("_Options", bound=options.RunCommandOptions)
@@ -283,7 +284,6 @@ def _data(given: options.PlanDataOptions, plan: "Experiment", variants: "Sequenc
 
 
 def _filled_in(given: options.PlanDataOptions, plan: "Experiment", data: "DataSetup") -> "Experiment":
-    """Return the plan with the data set that is actually used."""
     if not data.trees:
         return replace(plan, topology=None, seed=data.seed)
     return replace(
@@ -382,6 +382,22 @@ def _claimed(run: options.RunOptions, name: str) -> Path:
         raise RunFolderError(f"no run to resume in {where}: name its folder with --out, or leave --resume out")
     RunHead.load(made[-1] / "run.json")  # before anything is started for a run that cannot be read
     return made[-1]
+
+
+def say_impossible(impossible: "Iterable[tuple[Mapping[str, Any], str]]") -> None:
+    """Name the points of a study that cannot be measured, those with the same reason together."""
+    points: dict[str, list[str]] = {}
+    for point, reason in impossible:
+        points.setdefault(reason, []).append(" ".join(map(str, point.values())))
+    for reason, names in points.items():
+        say(f"not measured: {', '.join(names)}: {reason}")
+
+
+def measure_study(given: options.RunCommandOptions, session: "StudySession[Any]", folder: Path) -> int:
+    """Measure what is missing in a study; what was measured is reported, whether it succeeds or fails."""
+    with steps(given.run.command, session.steps) as announce, reported(folder, partial(emit_report, given.output)):
+        session.run(announce, note=say)
+    return 0
 
 
 @contextmanager

@@ -6,13 +6,11 @@ import shutil
 import tempfile
 from argparse import ArgumentParser
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from placebench.commands import STARTS_SERVERS, Command, options
-from placebench.commands.output import emit_report, say, steps
-from placebench.commands.runs import reported, run_folder
+from placebench.commands.runs import measure_study, run_folder, say_impossible
 from placebench.errors import CommandNotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -181,15 +179,10 @@ def measure_work(given: OwnStudyOptions, study: "OwnWorkersStudy | CommandMatrix
 
     with tempfile.TemporaryDirectory(prefix="placebench-") as scratch:
         spec = study.spec(repeats=given.replicates or options.STUDY_REPLICATES, folder=Path(scratch))
-    for reason in dict.fromkeys(reason for _, reason in spec.impossible):
-        points = (point for point, why in spec.impossible if why == reason)
-        say(f"not measured: {', '.join(' '.join(map(str, point.values())) for point in points)}: {reason}")
+    say_impossible(spec.impossible)
     data = OwnData(seed=given.seed, database="none")
     with run_folder(given.run, spec.command) as folder:
-        session = OwnWorkersSession(spec, data, folder)
-        with steps(given.run.command, session.steps) as announce, reported(folder, partial(emit_report, given.output)):
-            session.run(announce, note=say)
-    return 0
+        return measure_study(given, OwnWorkersSession(spec, data, folder), folder)
 
 
 def read_work(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from placebench import limits
 from placebench.commands import options
-from placebench.commands.output import emit_report, say, steps
-from placebench.commands.runs import first_given, reported, run_folder
+from placebench.commands.output import say
+from placebench.commands.runs import first_given, measure_study, run_folder, say_impossible
 from placebench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -98,8 +98,7 @@ def add_application(parser: ArgumentParser) -> "_ArgumentGroup":
 
 
 def measure_saturation(
-    run: options.RunOptions,
-    output: options.OutputOptions,
+    given: options.RunCommandOptions,
     application: ApplicationOptions,
     *,
     slo: str | None,
@@ -107,7 +106,7 @@ def measure_saturation(
     step_s: float,
     replicates: int | None,
     name: str,
-) -> None:
+) -> int:
     """Measure the capacity of an application's cells at an objective, or their throughput with numbers of users."""
     from placebench.compare.load.load_steps import parse_objective
     from placebench.study.saturation import ApplicationSaturation
@@ -121,7 +120,7 @@ def measure_saturation(
         say=say,
     )
     repeats = first_given(replicates, plan.replicates, default=options.STUDY_REPLICATES)
-    measure_cells(run, output, matrix, partial(study.spec, repeats=max(1, repeats)), name=name)
+    return measure_cells(given, matrix, partial(study.spec, repeats=max(1, repeats)), name=name)
 
 
 def read_application(
@@ -181,32 +180,24 @@ def read_application(
 
 
 def measure_cells(
-    run: options.RunOptions,
-    output: options.OutputOptions,
+    given: options.RunCommandOptions,
     matrix: "ApplicationMatrix",
     spec: "Callable[[Mapping[str, Cell], Sequence[tuple[Point, str]]], StudySpec[CellSetup]]",
     *,
     name: str,
-) -> None:
-    """Measure the cells of an application in a run folder named after *name*, and print the report.
-
-    Measurements are reported even if the run is interrupted or fails.
-    """
+) -> int:
+    """Measure the cells of an application in a run folder named after *name*; return the exit code."""
     from placebench.runtime.postgres import open_server
     from placebench.study.application_rig import CellSession
 
     cells, impossible = matrix.read_cells()
-    for reason in dict.fromkeys(reason for _, reason in impossible):
-        points = (point for point, why in impossible if why == reason)
-        say(f"not measured: {', '.join(' '.join(map(str, point.values())) for point in points)}: {reason}")
+    say_impossible(impossible)
     made = spec(cells, impossible)
     with ExitStack() as stack:
-        folder = stack.enter_context(run_folder(run, name))
+        folder = stack.enter_context(run_folder(given.run, name))
         needs_server = any(cell.data.database == "postgresql" for cell in cells.values())
-        server = stack.enter_context(open_server(run.server)) if needs_server else None
-        session = CellSession(made, next(iter(cells.values())).data, folder, server)
-        with steps(run.command, session.steps) as announce, reported(folder, partial(emit_report, output)):
-            session.run(announce, note=say)
+        server = stack.enter_context(open_server(given.run.server)) if needs_server else None
+        return measure_study(given, CellSession(made, next(iter(cells.values())).data, folder, server), folder)
 
 
 def _requests(given: options.RequestOptions, values: Mapping[str, str]) -> "tuple[list[Request], list[Request]]":

@@ -158,8 +158,7 @@ def _measure_application(given: StudyMatrixOptions) -> int:
     matrix, plan = read_application(application, "an application's matrix")
     matrix = replace(matrix, rounds=given.rounds, count=given.count or "", is_quick=given.preset == "quick")
     repeats = first_given(given.replicates, plan.replicates, default=options.STUDY_REPLICATES)
-    measure_cells(given.run, given.output, matrix, partial(matrix.spec, repeats=max(1, repeats)), name="study-matrix")
-    return 0
+    return measure_cells(given, matrix, partial(matrix.spec, repeats=max(1, repeats)), name="study-matrix")
 
 
 COMMANDS: dict[str, Command[Any]] = {

@@ -5,14 +5,12 @@ import shutil
 from argparse import ArgumentParser, ArgumentTypeError
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from placebench import limits
 from placebench.commands import STARTS_SERVERS, Command, options
-from placebench.commands.output import emit_report, say, steps
-from placebench.commands.runs import plan_data, reported, run_folder
+from placebench.commands.runs import measure_study, plan_data, run_folder
 from placebench.errors import CommandNotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -215,7 +213,7 @@ def _run_command(given: StudyNetworkOptions, links: "Links") -> int:
     with ExitStack() as stack:
         folder = stack.enter_context(run_folder(given.run, spec.command))
         server = stack.enter_context(open_server(given.run.server)) if copied else None
-        return _measure(given, CommandSession(spec, data, folder, server), folder)
+        return measure_study(given, CommandSession(spec, data, folder, server), folder)
 
 
 def _target(given: StudyNetworkOptions) -> "LinkTarget | None":
@@ -285,7 +283,7 @@ def _run_applications(given: StudyNetworkOptions, links: "Links") -> int:
         folder = stack.enter_context(run_folder(given.run, spec.command))
         server = stack.enter_context(open_server(given.run.server)) if data.database == "postgresql" else None
         check_settings(variants, server)
-        return _measure(given, ApplicationSession(spec, data, folder, server, variants), folder)
+        return measure_study(given, ApplicationSession(spec, data, folder, server, variants), folder)
 
 
 def _variants(given: StudyNetworkOptions, plan: "Experiment") -> "tuple[Variant, ...]":
@@ -303,13 +301,6 @@ def _variants(given: StudyNetworkOptions, plan: "Experiment") -> "tuple[Variant,
     variants = tuple(read_variant(name, tables) for name in names)
     require_servers(variants)
     return variants
-
-
-def _measure(given: StudyNetworkOptions, session: Any, folder: Path) -> int:
-    """Run the session; what was measured is reported, whether it succeeds or fails."""
-    with steps(given.run.command, session.steps) as announce, reported(folder, partial(emit_report, given.output)):
-        session.run(announce, note=say)
-    return 0
 
 
 COMMANDS: dict[str, Command[Any]] = {

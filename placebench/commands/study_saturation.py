@@ -82,9 +82,8 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(given: StudySaturationOptions) -> int:
     """Measure each combination; those that cannot be measured are named."""
-    measure_saturation(
-        given.run,
-        given.output,
+    return measure_saturation(
+        given,
         ApplicationOptions(
             axis=given.axis or (),
             control=given.control,
@@ -100,7 +99,6 @@ def _run(given: StudySaturationOptions) -> int:
         replicates=given.replicates,
         name="study-saturation",
     )
-    return 0
 
 
 COMMANDS: dict[str, Command[Any]] = {

@@ -86,13 +86,11 @@ class MasterLink:
         return len(lost)
 
     def _wait(self, reported: Collection[str]) -> None:
-        """Wait until every connected worker is among the *reported*."""
         while self._alive(reported):
             self._changed.wait(_CHECK_S)
             self._changed.clear()
 
     def _alive(self, reported: Collection[str]) -> list[str]:
-        """Return the connected workers that are not among the *reported*."""
         clients = self._runner.clients
         connected = {worker for worker in self._parts if worker in clients and clients[worker].state != STATE_MISSING}
         return [worker for worker in connected if worker not in reported]

@@ -209,7 +209,6 @@ def _state(task: Path) -> str:
 
 
 def _thread_cpu(pids: Iterable[int]) -> dict[tuple[int, int], float]:
-    """Return the CPU seconds so far of each thread of the processes."""
     found = {}
     for pid in pids:
         for task in _tasks(pid):

@@ -373,7 +373,6 @@ class SqlProfiler:
     def _sampler_and_store(
         self, folder: Path | str | None, mode: str, keep: Keep | None, sampling: Sampling | None
     ) -> tuple[RequestSampler, Store]:
-        """Return the sampler that decides which requests are recorded, and the store of their recordings."""
         keep = keep or Keep()
         store: Store = RecentRecordings(self.recordings, keep) if folder is None else RecordingFolder(folder, keep)
         # In memory the last recordings stay, so there is always space for another one.

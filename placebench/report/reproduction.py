@@ -72,7 +72,6 @@ class _ClaimResult:
 
     @property
     def name(self) -> str:
-        """The metric and the variants of the claim."""
         metric = METRIC_LABELS.get(self.claim.metric, self.claim.metric)
         return f"{metric} of {self.claim.variant}, compared with {self.claim.baseline}"
 

@@ -222,8 +222,6 @@ _NAME_AND_VALUE = (Column("mean over the full steps", lambda row: row[0]), Colum
 
 
 def _durations_columns(statements: Mapping[str, str]) -> list[Column]:
-    """Return the columns of the durations; *statements* are the texts by the fingerprints that are their labels."""
-
     def name(row: Mapping[str, Any]) -> str:
         label = shortened(statements.get(row["label"], row["label"]), _STATEMENT_WIDTH)
         request = " ".join(filter(None, (row["verb"], row["path"], row["status"])))

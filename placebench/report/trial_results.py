@@ -285,7 +285,6 @@ def _decision(primary: Comparison, counted: Sequence[Comparison]) -> tuple[str, 
 
 
 def _hypotheses(run: Run, changes: Sequence[ChangeResult]) -> Iterator[Hypothesis]:
-    """Yield each hypothesis for which this run has values."""
     first = run.head.variants[0]
     profiled = [each for each in run.profiled_replicates if each.variant == first]
     if changes and profiled:

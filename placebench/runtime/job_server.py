@@ -67,7 +67,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._respond(200, "text/plain", b"ready")
 
     def do_POST(self) -> None:
-        """Run the job and respond with its output."""
         self._respond(*type(self).run())
 
     def _respond(self, status: int, kind: str, body: bytes) -> None:

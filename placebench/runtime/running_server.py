@@ -234,7 +234,6 @@ class RunningServer(ABC):
         """Return the argument vector of the server."""
 
     def _variables(self, spec: ServerSpec) -> dict[str, str]:  # noqa: ARG002
-        """Return further variables for the environment of the server."""
         return {}
 
     def _find_url(self) -> str:

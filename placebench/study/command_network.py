@@ -88,7 +88,6 @@ class CommandNetwork:
         yield measure
 
     def _run(self, point: Point, repeat: int, setup: NetworkSetup) -> dict[str, Any]:
-        """Run the command once behind the link of *point*."""
         from placebench.compare.what.data_setup import database_variables, run_command
 
         with ExitStack() as stack:

@@ -186,7 +186,6 @@ class _ServedApplication:
 
 
 def _compressed(workload: "Workload") -> "Workload":
-    """Return the workload with requests that accept gzip."""
     from msgspec import structs
 
     calls = tuple(structs.replace(call, headers={**call.headers, "Accept-Encoding": "gzip"}) for call in workload.calls)

@@ -258,7 +258,6 @@ def _change(ratios: Mapping[str, float | None] | None, paired: Mapping[str, floa
 
 
 def _other_side(settings: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the two sides of the link, as text."""
     if "target" in settings:
         return "the command", str(settings["target"])
     return ("the service", "its database") if settings["between"] == "database" else ("the service", "its client")
@@ -328,7 +327,6 @@ def _agreement(row: Mapping[str, Any]) -> str:
 
 
 def _milliseconds(latency_ms: float) -> str:
-    """Return a latency as text, as it was given."""
     return f"{latency_ms:g} ms"
 
 

@@ -76,7 +76,6 @@ class _SortedFile:
     """The texts of the statements by their fingerprints."""
 
     def as_read(self, number: int, frames: dict[bytes, "pd.DataFrame"]) -> TelemetryFile:
-        """Return the description of the file that has this *number* in the frames."""
         lines = sum(map(len, self.lines.values()))
         read = sum(int((frame["file"] == number).sum()) for frame in frames.values())
         truncated = self.truncated + lines - read

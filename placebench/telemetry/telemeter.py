@@ -51,7 +51,6 @@ class _ProcessFigures:
         gc.callbacks.append(self._collected)
 
     def remove(self) -> None:
-        """Stop counting; idempotent."""
         if self._collected in gc.callbacks:
             gc.callbacks.remove(self._collected)
 

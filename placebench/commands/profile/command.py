@@ -107,7 +107,6 @@ def run_command(given: ProfileOptions, command: Path, budget: "Budget | None") -
 def _write(
     given: ProfileOptions, command: Path, routes: list[dict[str, Any]], kept: "KeptRecordings", code: int
 ) -> None:
-    """Write the recordings that have come, and print the result."""
     from placebench.profiler.live.kept import routes_markdown, routes_text
 
     output = given.recording.output

@@ -64,7 +64,6 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _run(given: SeedOptions) -> int:
-    """Seed the database and print the receipt."""
     from placebench.lab.inventory.seeding import count_consumers_and_allocations, find_topology, migrate_options, seed
     from placebench.runtime.mariadb import mariadb_url
     from placebench.runtime.postgres import check_database, normalise_url

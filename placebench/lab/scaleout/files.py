@@ -124,7 +124,6 @@ class _Part:
 
     @property
     def has_password(self) -> bool:
-        """Whether the container needs the database password."""
         return self.kind != "load" and self.image != _NGINX
 
 

@@ -138,7 +138,6 @@ class _Register:
         self._seen: defaultdict[int, int] = defaultdict(int)  # by session, the oldest version that it may have read
 
     def add(self, write: Operation) -> None:
-        """Add the next version."""
         self._writes.append(write)
 
     def judge(self, read: Operation) -> set[str]:

@@ -142,7 +142,6 @@ class MachineScaleOut:
             wait_for_replicas(self.databases["node0"], replicas)
 
     def _start_hosts(self, spec: ServerSpec) -> list[str]:
-        """Start the service hosts in parallel; return their URLs."""
         readers = {}
         if len(self._nodes) > 1:
             readers["PLACEBENCH_READER_URL"] = cluster_url(self._password, self._places, **READER)

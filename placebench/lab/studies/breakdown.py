@@ -164,7 +164,6 @@ class _Endpoint:
         return {"kind": "claims", "request": self.request, "database_url": database_url}
 
     def telemetry(self, load_name: str) -> "Telemetry":
-        """Return the telemetry of the requests that are broken down."""
         from placebench.telemetry import load
 
         telemetry = load(self.part / load_name)

@@ -70,7 +70,6 @@ class InventoryStudyOptions(StudyOptions):
 
 
 def _add_study_options(parser: ArgumentParser, *, replicates: int | str = REPLICATES) -> None:
-    """Add --replicates, --preset, and the options of a run and its output."""
     parser.add_argument(
         "-n",
         "--replicates",
@@ -528,7 +527,6 @@ def _configure_published(parser: ArgumentParser) -> None:
 
 
 def _run(name: str, given: StudyOptions) -> int:
-    """Import the module of a study and call its `run`."""
     code: int = import_module(f"placebench.lab.studies.{name}").run(given)
     return code
 

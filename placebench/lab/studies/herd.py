@@ -241,7 +241,6 @@ class _Herd:
                 raise LoadError(f"DELETE /allocations/{consumer} returned {reply.status}, expected 204")
 
     def values(self) -> dict[str, Any]:
-        """Return the counts by their names in the measurement."""
         counted = {name: self._counts[name] for name in ("requests", *REFUSALS, "exhausted")}
         return {"claims": len(self._claimed), **counted, "hosts": len(set(self._claimed.values()))}
 

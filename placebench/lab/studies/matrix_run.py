@@ -446,7 +446,6 @@ class _Rig:
     def _inside(
         self, combination: Combination, spec: ServerSpec, request: str, near_url: str, same: SameResponses | None
     ) -> JobResult:
-        """Run the job in the process of its client."""
         python = str(spec.python or sys.executable)
         with app_client(python, spec.module, spec.variables(), self._setup.folder, api=API) as app:
             if same:

@@ -157,7 +157,6 @@ class _Served:
             yield made
 
     def measure(self, point: Point, requests: Sequence[str], study: NetworkStudy) -> dict[str, Any]:
-        """Run one job over the emulated network of the point."""
         encoding = "gzip" if point.get("compress") else "identity"
         url = self._link.url if self._link.url.startswith("http") else self._server.url
         profile = LinkProfile(point["latency_ms"] / 1e3, study.bytes_per_s)
@@ -388,7 +387,6 @@ class _Sql:
                 self._far.execute(_INSERT, row)
 
     def multi_row(self) -> None:
-        """Insert all rows by one INSERT statement."""
         values = ", ".join(["(%s, %s)"] * len(self._rows))
         with self._far.transaction():
             self._far.execute(f"INSERT INTO written VALUES {values}".encode(), list(chain.from_iterable(self._rows)))

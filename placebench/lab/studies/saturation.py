@@ -197,7 +197,6 @@ class SaturationStudy:
 
 
 def _consumers(url: str) -> frozenset[str]:
-    """Return the consumers that have allocations in the database."""
     from sqlalchemy import text
 
     from placebench.runtime.postgres import open_connection

@@ -182,7 +182,6 @@ class _Meter:
     cpus: list[frozenset[int]]
 
     def measure(self, point: Point, _: int) -> dict[str, Any]:
-        """Measure one size with fresh hosts and nginx."""
         from placebench.lab.placement_api import placement_workload
         from placebench.lab.scaleout.cluster import LoadBalancer, start_hosts
         from placebench.runtime.running_server import ServerSpec

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placebench import units
-from placebench.commands.output import emit_report, say, steps
-from placebench.commands.runs import reported, run_folder
+from placebench.commands.runs import measure_study, run_folder
 from placebench.errors import DatabaseError, PlacebenchError, UndecidedError
 from placebench.lab.placement_api import RULES
 from placebench.lab.studies.commands import StudyOptions
@@ -98,9 +96,5 @@ def run_study(given: StudyOptions, topology: "Topology", spec: StudySpec) -> int
     if spec.repeats < 1 or not spec.points or not topology.trees:
         seen = f"{spec.repeats} replicates of {len(spec.points)} points on {topology.trees} trees"
         raise PlacebenchError(f"{seen}: at least one of each is needed")
-    run = given.run
-    with run_folder(run, spec.command) as folder, open_server(run.server) as server:
-        study = StudyRun(spec, topology, folder, server)
-        with steps(run.command, study.steps) as announce, reported(folder, partial(emit_report, given.output)):
-            study.run(announce, note=say)
-    return 0
+    with run_folder(given.run, spec.command) as folder, open_server(given.run.server) as server:
+        return measure_study(given, StudyRun(spec, topology, folder, server), folder)

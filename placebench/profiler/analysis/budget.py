@@ -62,7 +62,6 @@ class Budget:
 
 
 def _seen(recording: RecordingData) -> dict[str, int]:
-    """Return the figures of a recording by metric."""
     findings = find(recording)
     return {
         "statements": recording.statement_count,

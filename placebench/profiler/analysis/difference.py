@@ -295,7 +295,6 @@ def _plan_changes(before: RecordingData, after: RecordingData) -> tuple[PlanChan
 
 
 def _plan_shapes(statements: Iterable[Statement]) -> dict[str, set[str]]:
-    """Return the distinct structures of plans by fingerprint."""
     shapes: dict[str, set[str]] = {}
     for statement in statements:
         if statement.plan is not None:

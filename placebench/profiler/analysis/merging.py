@@ -63,7 +63,6 @@ class _Mean:
         self._cpu_s = 0.0
 
     def add(self, session: FlameSession) -> None:
-        """Add the session of one request to the sums."""
         self.first = self.first or session
         self._requests += 1
         self._samples += session.sample_count
@@ -75,7 +74,6 @@ class _Mean:
             self._times[stack] = self._times.get(stack, 0.0) + seconds
 
     def session(self, first: FlameSession, application: Sequence[str]) -> FlameSession:
-        """Return the mean of the added sessions."""
         stacks = sorted(self._times, key=_order)
         return FlameSession(
             frame_records=[(list(stack), self._times[stack] / self._requests) for stack in stacks],

@@ -524,7 +524,6 @@ def _use(statements: list[Statement], root: Path) -> StatementUse:
 
 
 def _shown(sql: str) -> str:
-    """Return the statement on one line."""
     return shortened(sql, _MAX_SQL_LENGTH)
 
 

@@ -148,7 +148,6 @@ def group_statements(statements: Iterable[Statement]) -> tuple[StatementGroup, .
 
 
 def _group(statements: list[Statement]) -> StatementGroup:
-    """Return the sums of statements that share a fingerprint."""
     uncounted = any(statement.is_uncounted for statement in statements)
     unknown_round_trips = any(statement.has_unknown_round_trips for statement in statements)
     return StatementGroup(

@@ -57,7 +57,6 @@ class _AsyncpgCursor(NetworkCursor):
         return self._adapt_connection
 
     def execute(self, operation: Any, parameters: Any = None) -> Any:
-        """Call the adapter's execute and time it."""
         # The text that asyncpg will get: in SQLAlchemy 1.4 the adapter numbers the parameters.
         number = getattr(self, "_parameter_placeholders", None)
         sent = operation if number is None or parameters is None else operation % number(parameters)
@@ -76,7 +75,6 @@ class _AsyncpgCursor(NetworkCursor):
         return 1 if connection.in_a_transaction() or connection.autocommit else 2
 
     def is_server_side(self) -> bool:
-        """Return whether this is a server-side cursor."""
         return self.server_side
 
 
@@ -86,18 +84,15 @@ class _AsyncpgStream(_AsyncpgCursor):
     _cursor: Any
 
     def execute(self, operation: Any, parameters: Any = None) -> Any:
-        """Call the adapter's execute and time it."""
         result = super().execute(operation, parameters)
         self._cursor = _Portal(self._cursor)
         return result
 
     def fetchone(self) -> Any:
-        """Call the adapter's fetchone and time it."""
         with self.timing_fetch() as fetch:
             return fetch.row(super(TimedCursor, self).fetchone())  # type: ignore[misc]
 
     def trips_of_fetch(self) -> int:
-        """Return the round trips since the last call."""
         return self._cursor.take_trips() if isinstance(self._cursor, _Portal) else 0
 
 
@@ -114,7 +109,6 @@ class _Portal:
         return await self._cursor.fetch(count)
 
     def take_trips(self) -> int:
-        """Return the round trips since the last call."""
         trips, self._trips = self._trips, 0
         return trips
 
@@ -141,7 +135,6 @@ class _AsyncpgConnection(AdaptedConnection):
             super().ping()  # type: ignore[misc]
 
     def in_a_transaction(self) -> bool:
-        """Return whether a BEGIN has been sent."""
         return self._transaction is not None
 
     def trips_of_step(self, _step: str) -> int:
@@ -210,7 +203,6 @@ class _TimedProtocol(TimedConnection):
         return None if socket is None else socket_meter(socket.fileno(), encrypted=encrypted)
 
     def in_a_transaction(self) -> bool:
-        """Return whether a BEGIN has been sent."""
         return bool(self._protocol.is_in_transaction())
 
     async def query(self, query: Any, *args: Any, **kwargs: Any) -> Any:
@@ -286,11 +278,9 @@ class _TimedProtocol(TimedConnection):
         return await self._timed(self._start(copy_stmt), self._protocol.copy_in, copy_stmt, *args, trips=2, **kwargs)
 
     async def copy_out(self, copy_stmt: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run a COPY out of the server."""
         return await self._timed(self._start(copy_stmt), self._protocol.copy_out, copy_stmt, *args, **kwargs)
 
     def _start(self, query: Any, values: object = None) -> PendingStatement | None:
-        """Start a statement; None if nothing is being recorded."""
         pending = self._recorder.driver_call(_Call(self), query, values)  # type: ignore[arg-type]
         if pending is not None:
             pending.fetched_rows = None  # known only if the response tells them

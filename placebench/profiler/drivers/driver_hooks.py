@@ -206,7 +206,6 @@ def _layers(owner: Any, name: str) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _is_wrapper(value: object) -> bool:
-    """Return whether this is a wrapper of a profiler, and not a proxy of one."""
     return type(value) is FunctionType and vars(value).get(_WRAPPER) is value
 
 
@@ -278,7 +277,6 @@ class _WatchedLoader:
         return getattr(vars(self).get("_loader"), name)
 
     def is_of(self, watch: ImportWatch) -> bool:
-        """Return whether this loader notifies *watch*."""
         return self._watch is watch
 
     def exec_module(self, module: ModuleType) -> None:

@@ -162,15 +162,12 @@ class _MySqlConnection(TimedConnection):
             self.placebench_step("AUTOCOMMIT", call)
 
     def begin(self) -> None:
-        """Call the driver's begin and time it."""
         self.placebench_step("BEGIN", functools.partial(self.placebench_base.begin, self))
 
     def commit(self) -> None:
-        """Call the driver's commit and time it."""
         self.placebench_step("COMMIT", functools.partial(self.placebench_base.commit, self))
 
     def rollback(self) -> None:
-        """Call the driver's rollback and time it."""
         self.placebench_step("ROLLBACK", functools.partial(self.placebench_base.rollback, self))
 
     def select_db(self, name: str) -> None:

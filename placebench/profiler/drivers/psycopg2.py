@@ -84,17 +84,14 @@ class _Psycopg2Cursor(TimedCursor):
         return self._run(super().copy_expert, sql, args, kwargs, self.trips_of_copy(sql))  # type: ignore[misc]
 
     def copy_from(self, file: Any, table: str, *args: Any, **kwargs: Any) -> Any:
-        """Copy a file into a table with psycopg2, and time it."""
         copy = partial(super().copy_from, file, table, *args, **kwargs)  # type: ignore[misc]
         return self._run(lambda _: copy(), f"copy {table} from stdin", (), {}, self.trips_of_execute() + 1)
 
     def copy_to(self, file: Any, table: str, *args: Any, **kwargs: Any) -> Any:
-        """Copy a table into a file with psycopg2, and time it."""
         copy = partial(super().copy_to, file, table, *args, **kwargs)  # type: ignore[misc]
         return self._run(lambda _: copy(), f"copy {table} to stdout", (), {}, self.trips_of_execute())
 
     def callproc(self, name: str, *args: Any) -> Any:
-        """Call a function of the database with psycopg2, and time it."""
         with self.timing(f"select * from {name}(…)", self.trips_of_execute(), *args):
             return super().callproc(name, *args)  # type: ignore[misc]
 
@@ -123,7 +120,6 @@ class _Psycopg2NamedCursor(_Psycopg2Cursor, NetworkCursor):
     name: str | None
 
     def is_server_side(self) -> bool:
-        """Return whether the cursor has a name."""
         return self.name is not None
 
     def scroll(self, *args: Any, **kwargs: Any) -> None:
@@ -195,7 +191,6 @@ class _Psycopg2Connection(TwoPhaseConnection[Any]):
         return feed
 
     def in_a_transaction(self) -> bool:
-        """Return whether a BEGIN has been sent."""
         return self.status != _READY
 
     def trips_of_step(self, _step: str) -> int:

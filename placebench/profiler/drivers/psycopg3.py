@@ -68,7 +68,6 @@ class _PsycopgCursor(NetworkCursor):
         return None if query is None else marshal.dumps((query.query, tuple(query.params or ())), 2)
 
     def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call the driver's execute and time it."""
         if self.placebench_recorder.current.get() is None:
             return super().execute(sql, *args, **kwargs)
         prepared = self._prepared()
@@ -161,7 +160,6 @@ class _PsycopgCursor(NetworkCursor):
         return int(page is None or self._page_pos >= len(page) >= self.itersize)
 
     def is_server_side(self) -> bool:
-        """Return whether this is a server-side cursor."""
         return bool(getattr(self, "name", ""))
 
     @contextmanager
@@ -182,7 +180,6 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
     placebench__anext__: Callable[[], Awaitable[Any]]
 
     async def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call the driver's execute and time it."""
         prepared = self._prepared()
         try:
             with self.timing(sql, self.trips_of_execute(), *args):
@@ -203,17 +200,14 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
         return result
 
     async def fetchone(self) -> Any:
-        """Call the driver's fetchone and time it."""
         with self.timing_fetch() as fetch:
             return fetch.row(await super(TimedCursor, self).fetchone())  # type: ignore[misc]
 
     async def fetchmany(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the driver's fetchmany and time it."""
         with self.timing_fetch() as fetch:
             return fetch.rows(await super(TimedCursor, self).fetchmany(*args, **kwargs))  # type: ignore[misc]
 
     async def fetchall(self) -> Any:
-        """Call the driver's fetchall and time it."""
         with self.timing_fetch() as fetch:
             return fetch.rows(await super(TimedCursor, self).fetchall())  # type: ignore[misc]
 
@@ -232,7 +226,6 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
         return rows if hasattr(self, "__anext__") else self._timed_async_rows(rows)
 
     async def placebench_timed__anext__(self) -> Any:
-        """Call the driver's `__anext__` and time it."""
         return await self._timed_async_row(self.placebench__anext__)
 
     async def stream(self, query: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:  # type: ignore[override]
@@ -251,7 +244,6 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
             yield row
 
     async def _timed_async_rows(self, rows: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Yield *rows*, timing each as a fetch."""
         with suppress(StopAsyncIteration):
             while True:
                 yield await self._timed_async_row(rows.__anext__)
@@ -320,7 +312,6 @@ class _PsycopgConnection(TwoPhaseConnection[Any]):
         return _TimedTransaction(self, block, savepoint_name, force_rollback)
 
     def in_a_transaction(self) -> bool:
-        """Return whether a BEGIN has been sent."""
         return bool(self.pgconn.transaction_status != _IDLE)
 
     def timing_step(self, step: str, trips: int | None = None) -> TimedCall:
@@ -393,12 +384,10 @@ class _PsycopgAsyncConnection(_PsycopgConnection):
         return _TimedAsyncTransaction(self, block, savepoint_name, force_rollback)
 
     async def commit(self) -> None:  # type: ignore[override]
-        """Call the driver's commit and time it."""
         with self.timing_step("COMMIT"):
             await super(DriverConnection, self).commit()  # type: ignore[misc]
 
     async def rollback(self) -> None:  # type: ignore[override]
-        """Call the driver's rollback and time it."""
         with self.timing_step("ROLLBACK"):
             await super(DriverConnection, self).rollback()  # type: ignore[misc]
 
@@ -408,7 +397,6 @@ class _PsycopgAsyncConnection(_PsycopgConnection):
             await super(TwoPhaseConnection, self).tpc_begin(xid)  # type: ignore[misc]
 
     async def tpc_prepare(self) -> None:  # type: ignore[override]
-        """Call the driver's tpc_prepare and time it."""
         with self.timing_step("PREPARE", 1):
             await super(TwoPhaseConnection, self).tpc_prepare()  # type: ignore[misc]
 

@@ -217,7 +217,6 @@ class StatementHooks(DriverRecorder):
         return timed
 
     def _connects(self, recording: ActiveRecording, context: Any) -> bool:
-        """Return whether the statement of this context is part of a CONNECT."""
         fairy = context.root_connection._dbapi_connection
         return self.pending_connect(recording, getattr(fairy, RAW_CONNECTION, fairy)) is not None
 

@@ -91,6 +91,5 @@ def _has_context(function: Any) -> bool:
 
 
 def _running_unit(recorder: CallRecorder) -> UnitOfWork | None:
-    """Return the unit of work that runs in this thread or task."""
     recording = recorder.current.get()
     return None if recording is None or isinstance(recorder.current, ProcessRecording) else recording.unit

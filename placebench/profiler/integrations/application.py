@@ -143,7 +143,6 @@ def _is_factory(found: Any) -> bool:
 
 
 def _takes(call: Any, count: int) -> bool:
-    """Return whether *call* can be called with *count* arguments."""
     try:
         inspect.signature(call).bind(*[None] * count)
     except (TypeError, ValueError):
@@ -179,7 +178,6 @@ def _how_to_run_there() -> str:
 
 
 def _configured(folder: Path) -> DetectedApplication | None:
-    """Return the application that pyproject.toml names."""
     try:
         tables = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8")).get("tool", {})
     except (OSError, ValueError):

@@ -200,7 +200,6 @@ def _response(starts: list[tuple[int, list[tuple[str, str]]]], body: bytearray) 
 
 
 def _scope(request: Request, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the scope of a request in ASGI."""
     path, _, query = request.path.partition("?")
     headers = {"host": "127.0.0.1", "content-length": str(len(request.body))}
     headers |= {name.lower(): value for name, value in request.headers.items()}

@@ -425,7 +425,6 @@ def _names_one(path: Path) -> bool:
 
 
 def _popen_command(*args: Any, **kwargs: Any) -> Sequence[Any]:
-    """Return the command of a Popen with these arguments."""
     given = inspect.signature(subprocess.Popen).bind(*args[1:], **kwargs).arguments
     command = given["args"]
     words = [command] if isinstance(command, str | bytes | os.PathLike) else list(command)

@@ -257,7 +257,6 @@ class SuitePlugin:
 
 
 def _path(config: pytest.Config, option: str) -> Path | None:
-    """Return the path that an option names; None if it is not set."""
     name = config.getoption(option)
     return Path(name) if name else None
 

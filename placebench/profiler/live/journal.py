@@ -138,7 +138,6 @@ class _StatementSums:
     callers: Counter[Caller | str] = field(default_factory=Counter)
 
     def add(self, count: int, statement: Statement, elapsed_s: float, route: str) -> None:
-        """Add *count* executions of *statement* that took *elapsed_s* in all."""
         self.count += count
         self.elapsed_s += elapsed_s
         self.errors += statement.error is not None

@@ -291,7 +291,6 @@ class _Request(BaseHTTPRequestHandler):
         self.end_headers()
 
     def version_string(self) -> str:
-        """Return what the header Server says."""
         return "placebench"
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002

@@ -291,7 +291,6 @@ def _measured(data: _Json) -> _Json:
 
 
 def _schema(name: str, label: str, fields: Sequence[tuple[str, str, str]]) -> _Json:
-    """Return the schema by which markers of a type are shown."""
     return {
         "name": name,
         "tableLabel": label,

@@ -195,7 +195,6 @@ def _attributes(values: Mapping[str, Any]) -> list[_Json]:
 
 
 def _metrics(recording: RecordingData) -> Iterator[_Json]:
-    """Yield the metrics that have a value."""
     started, ended = _interval(recording)
     stamps = {"startTimeUnixNano": str(started), "timeUnixNano": str(ended)}
     durations, rows = _Histogram(_SECONDS), _Histogram(_ROWS)
@@ -229,7 +228,6 @@ class _Histogram:
         self._values.setdefault(key, []).append(value)
 
     def to_metric(self, name: str, unit: str, stamps: _Json) -> Iterator[_Json]:
-        """Yield the metric if it has any value."""
         points = [self._point(key, values, stamps) for key, values in self._values.items()]
         if points:
             histogram = {"aggregationTemporality": _CUMULATIVE, "dataPoints": points}

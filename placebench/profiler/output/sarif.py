@@ -60,7 +60,6 @@ def sarif_document(recording: RecordingData, *, root: Path) -> dict[str, Any]:
 
 
 def _rule(kind: Kind) -> dict[str, Any]:
-    """Return the rule that all findings of a kind share."""
     description = DESCRIPTIONS[kind]
     help_text = f"{description} Each result says what to do. A finding says that a pattern is there, not that it made "
     help_text += "anything slow: compare a recording before the change with one after it (placebench profile diff)."

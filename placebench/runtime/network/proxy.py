@@ -231,7 +231,6 @@ class _Connection:
                 direction.flush()
 
     def note_received(self, direction: "_Direction", byte_count: int, now_s: float) -> None:
-        """Count bytes that were received from the source of *direction*."""
         if direction is self._out:
             relay = self.relay
             relay.round_trips += self._next_send_starts_round_trip
@@ -240,7 +239,6 @@ class _Connection:
             relay.trace.add_sent(now_s, byte_count)
 
     def note_sent(self, direction: "_Direction", byte_count: int, now_s: float) -> None:
-        """Count bytes that were passed to the target of *direction*."""
         if direction is self._back:
             self.relay.bytes_received += byte_count
             self._next_send_starts_round_trip = True

@@ -145,7 +145,6 @@ class _Work:
 
 
 def _do(job: Callable[[], int], take: Callable[[], bool]) -> _Share:
-    """Do jobs as long as there is one to take."""
     job_s: list[float] = []
     results, began = 0, time.perf_counter()
     while take():
@@ -173,7 +172,6 @@ class _Conversation:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the work prints is no response
 
     def send(self, response: dict[str, Any]) -> None:
-        """Send a response."""
         self._output.write(json.dumps(response) + "\n")
         self._output.flush()
 

@@ -161,7 +161,6 @@ class _Branch:
 
 
 def _group_trees(data: PlacementData) -> list[_Tree]:
-    """Return all trees, in the order of their roots' UUIDs."""
     children: defaultdict[str | None, list[LiveProvider]] = defaultdict(list)
     for provider in sorted(data.providers, key=lambda each: each.uuid):
         children[provider.parent_uuid].append(provider)
@@ -218,7 +217,6 @@ class _Usage:
                 self._takes[number].append(tuple(sorted(takes)))
 
     def of(self, number: int, nodes: Sequence[Node]) -> _TreeUsage:
-        """Return the usage of the tree with this *number*, whose nodes are *nodes*."""
         inventories = inventory_map(nodes)
         taken: Counter[tuple[int, str]] = Counter()
         used: _TreeUsage = Counter()
@@ -252,7 +250,6 @@ class _Anonymiser:
         return name if is_standard(name) else f"CUSTOM_{self._digits(name).upper()}"
 
     def aggregate(self, uuid: str) -> str:
-        """Return the replacement of an aggregate's UUID."""
         return f"aggregate-{self._digits(uuid)}"
 
     def request(self, request: str) -> str:

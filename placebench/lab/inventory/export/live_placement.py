@@ -204,7 +204,6 @@ def _placement_data(connection: Connection) -> PlacementData:
 
 
 def _group_by_first(rows: Iterable[Any]) -> defaultdict[str, list[tuple[Any, ...]]]:
-    """Return the remaining columns of the rows, grouped by the first column."""
     groups: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for key, *rest in rows:
         groups[key].append(tuple(rest))

@@ -64,7 +64,6 @@ class SeedReceipt:
 
 
 def _load_receipt(connection: Connection) -> SeedReceipt | None:
-    """Return the receipt in the database, or None if there is none."""
     columns = [placebench_receipts.c[name] for name in SeedReceipt.__dataclass_fields__]
     row = connection.execute(select(*columns).order_by(placebench_receipts.c.id.desc()).limit(1)).one_or_none()
     return None if row is None else SeedReceipt(**row._mapping)

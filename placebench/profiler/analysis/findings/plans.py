@@ -34,7 +34,6 @@ def _sequential_scans(statements: Statements, recording: RecordingData, limits: 
 
 
 def _keeps_few(node: PlanNode, limits: Limits) -> bool:
-    """Return whether a condition keeps few of many rows."""
     read = (node.rows or 0.0) + (node.rows_removed or 0.0)
     is_large = bool(node.condition) and read >= limits.scanned_rows
     return is_large and (node.rows or 0.0) <= read * limits.kept_share
@@ -180,7 +179,6 @@ def _read_otherwise(plan: PlanNode) -> tuple[set[int], set[int]]:
 
 
 def _rows(node: PlanNode) -> str:
-    """Return the rows of a node as text."""
     return "hardly any" if node.rows is None else units.count(node.rows)
 
 

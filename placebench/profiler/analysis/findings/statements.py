@@ -112,7 +112,6 @@ def _are_levels(statements: Statements) -> bool:
 
 
 def _write_loop(first: Statement, title: str, count: int, seconds: float) -> Finding:
-    """Return the finding for a loop of writes."""
     advice = {
         "insert": "insert all rows at once: session.add_all, execute(insert(table), rows), or Django's bulk_create",
         "update": "one UPDATE for all rows: with an IN list or a join, or execute(update(Class), rows)",

@@ -188,8 +188,6 @@ def _own_server(
 def _record_messages(
     hooks: FrameworkHooks, websocket_class: Any, method: str, is_message: Callable[[Any], bool]
 ) -> None:
-    """Record the messages that this method of a WebSocket returns."""
-
     def wrap(receive: Any) -> Any:
         async def receive_recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
             connection = OPEN_CONNECTION.get()
@@ -225,7 +223,6 @@ def starlette_route(scope: Scope, mounted_at: str) -> str | None:
 
 
 def _serve(hooks: FrameworkHooks, application_class: Any, route_of: RouteOf | None = None) -> None:
-    """Record the requests to all applications of this class."""
     serve = hooks.asgi(route_of).serve
 
     def wrap(call: Any) -> Any:

@@ -112,8 +112,6 @@ def hook_pyramid(hooks: FrameworkHooks, module: ModuleType) -> None:
 
 
 def _serve(hooks: FrameworkHooks, application_class: Any) -> None:
-    """Record the requests to all applications of this class."""
-
     def wrap(call: Any) -> Any:
         def call_recorded(self: Any, environ: Any, start_response: Any) -> Any:
             return hooks.wsgi.serve(partial(call, self), environ, start_response)
