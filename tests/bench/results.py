@@ -8,8 +8,9 @@
 
 They are made in order of importance, so that a run that is stopped has answered the more important questions.
 A recipe is a section of bench.py, which writes its files, or a command that makes a run folder, whose export is the
-file. A run that was interrupted is continued: its folder is build/results/NAME. Afterwards `python
-tests/bench/published.py` writes the figures of the raw files into the pages.
+file. Both have a folder build/results/NAME. What was interrupted, however it ended, goes on when the same command runs
+again: recipes that were made are skipped, and a run folder is resumed. Remove the folder to make a file once more.
+Afterwards `python tests/bench/published.py` writes the figures of the raw files into the pages.
 """
 
 import argparse
@@ -19,11 +20,15 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 MIN_REPLICATES = 6
+AROUND_S = 6.0
+MADE = "made.txt"
 TOP = Path(__file__).resolve().parents[2]
 RESULTS, RUNS = TOP / "docs" / "results", TOP / "build" / "results"
 PLACEMENT = TOP / ".tox" / "oracle" / "placement" / "bin" / "python"
@@ -46,7 +51,7 @@ class Recipe:
     placement: bool = False
     """Whether the real Placement takes part where its environment is there."""
     minutes: float | None = None
-    """On a quiet machine with two cores, about: from the numbers of measurements and their length; None: not known."""
+    """On a quiet machine with two cores, about; None: `expected_minutes` reads them from the raw file."""
 
     def commands(self, out: Path, runs: Path, *, smoke: bool, placement: Path | None) -> Iterator[list[str]]:
         """What to run, one after the other, so that the files are in *out*."""
@@ -218,9 +223,9 @@ RECIPES = (
         placement=True,
         minutes=12,
     ),
-    Recipe("candidates", ("candidates.json",), section="candidates --repeats 12", placement=True),
-    Recipe("claims", ("claims.json",), section="claims --repeats 8", placement=True),
-    Recipe("http", ("http.json",), section="http", placement=True),
+    Recipe("candidates", ("candidates.json",), section="candidates --repeats 12", placement=True, minutes=30),
+    Recipe("claims", ("claims.json",), section="claims --repeats 8", placement=True, minutes=3),
+    Recipe("http", ("http.json",), section="http", placement=True, minutes=5),
     Recipe("scale", ("scale.json", "scale-all.svg", "scale-limit-10.svg"), section="scale", placement=True, minutes=7),
     *(
         Recipe(
@@ -239,10 +244,10 @@ RECIPES = (
         smoke="--trees 4 -n 0 --every 1000",
         minutes=8,
     ),
-    Recipe("findings", ("findings.json",), section="findings"),
+    Recipe("findings", ("findings.json",), section="findings", minutes=1),
     Recipe("tools", ("tools.json",), section="tools --repeats 6", minutes=21),
-    Recipe("scaleout", ("scaleout.json",), section="faults"),
-    Recipe("scaleout-cost", ("scaleout-cost.json",), section="scaleout"),
+    Recipe("scaleout", ("scaleout.json",), section="faults", minutes=30),
+    Recipe("scaleout-cost", ("scaleout-cost.json",), section="scaleout", minutes=10),
     Recipe(
         "scaleout-7000",
         ("scaleout-7000.json", "scaleout-hosts.svg"),
@@ -260,6 +265,7 @@ RECIPES = (
         ("scaleout-60000.json",),
         run="lab study scaleout --trees 8572 --sizes 1x1,2x1,3x1,4x1,2x2 --requests 40 -n 4",
         smoke=_LEAST_SIZES,
+        minutes=14,
     ),
     Recipe(
         "scaleout-1000000",
@@ -269,10 +275,11 @@ RECIPES = (
         "&resources_COMPUTE=VCPU:1,MEMORY_MB:256&required_COMPUTE=CUSTOM_FOO&resources_FPGA=FPGA:1&group_policy=none"
         "&same_subtree=_COMPUTE,_FPGA&limit=10'",
         smoke=_LEAST_SIZES,
+        minutes=14,
     ),
-    Recipe("repeats", ("repeats.json",), section="repeats"),
-    Recipe("profiler", ("profiler.json",), section="profiler --repeats 8"),
-    Recipe("profiled", ("profiled.json",), section="profiled --trees 300 --repeats 14"),
+    Recipe("repeats", ("repeats.json",), section="repeats", minutes=30),
+    Recipe("profiler", ("profiler.json",), section="profiler --repeats 8", minutes=4),
+    Recipe("profiled", ("profiled.json",), section="profiled --trees 300 --repeats 14", minutes=2),
     Recipe("flame", ("flame-graphs.json",), section="flame --trees 300 --repeats 8", minutes=8),
     Recipe(
         "matching",
@@ -282,9 +289,9 @@ RECIPES = (
         minutes=33,
     ),
     Recipe("spread", ("spread.json",), section="spread", placement=True, minutes=1),
-    Recipe("waiting", ("waiting.json",), section="waiting"),
-    Recipe("sequential", ("sequential.json",), section="sequential"),
-    Recipe("controls", ("controls.json",), section="controls"),
+    Recipe("waiting", ("waiting.json",), section="waiting", minutes=5),
+    Recipe("sequential", ("sequential.json",), section="sequential", minutes=9),
+    Recipe("controls", ("controls.json",), section="controls", minutes=8),
     Recipe("knees", ("knees.json",), section="knees --runs 5", minutes=25),
     Recipe("controls-real", ("controls-real.json",), section="controls-real --runs 20", minutes=80),
     Recipe(
@@ -306,6 +313,7 @@ RECIPES = (
         ("operators-gpu.json",),
         run="lab study operators --plan docs/lab/settings/gpu.toml --requests 1 --timeout 20 -n 3",
         smoke="--trees 2 -n 1",
+        minutes=5,
         placement=True,
     ),
     Recipe(
@@ -375,17 +383,43 @@ def main() -> None:
             for each in chosen:
                 for command in each.commands(out, runs, smoke=arguments.smoke, placement=placement):
                     print(each.name, _minutes(each), *each.files, ":", *command)
-            known = [each.minutes for each in chosen if each.minutes is not None]
-            unknown = len(chosen) - len(known)
-            print(f"{len(known)} recipes of some {sum(known):g} minutes together; {unknown} of unknown duration")
+            known = [minutes for each in chosen if (minutes := expected_minutes(each)) is not None]
+            unknown = f"; {len(chosen) - len(known)} of unknown duration" if len(known) < len(chosen) else ""
+            print(f"{len(known)} recipes of some {sum(known):.0f} minutes together{unknown}")
             return
-        failed = [each.name for each in chosen if not made(each, out, runs, arguments.smoke, placement)]
+        failed = [each.name for each in chosen if not make_once(each, out, runs, arguments.smoke, placement)]
     if failed:
         sys.exit(f"failed: {', '.join(failed)}; tox -e results -- {' '.join(failed)} goes on with them")
 
 
 def _minutes(recipe: Recipe) -> str:
-    return "unknown duration" if recipe.minutes is None else f"some {recipe.minutes:g} min"
+    minutes = expected_minutes(recipe)
+    return "unknown duration" if minutes is None else f"some {max(minutes, 1):.0f} min"
+
+
+def expected_minutes(recipe: Recipe) -> float | None:
+    """The minutes that it took when its raw file was made, or about; None where the file does not tell.
+
+    A comparison's file has its wall time. A study's has how long the service was measured; what is around each
+    measurement took about six seconds in eleven studies whose duration is known.
+    """
+    path = RESULTS / recipe.files[0]
+    if recipe.minutes is not None or not path.is_file():
+        return recipe.minutes
+    content = json.loads(path.read_text())
+    if cost := content.get("cost"):
+        return float(cost["wall_minutes"])
+    measurements = content.get("measurements", [])
+    return (sum(map(_elapsed_s, measurements)) + AROUND_S * len(measurements)) / 60 or None
+
+
+def _elapsed_s(value: Any) -> float:
+    """All that is named elapsed_s in a measurement, whatever is around it."""
+    if isinstance(value, list):
+        return sum(map(_elapsed_s, value))
+    if not isinstance(value, dict):
+        return 0.0
+    return (value.get("elapsed_s") or 0.0) + sum(_elapsed_s(each) for key, each in value.items() if key != "elapsed_s")
 
 
 def is_missing(recipe: Recipe) -> bool:
@@ -412,6 +446,20 @@ def _is_known(commit: str) -> bool:
         return False
     command = ["git", "merge-base", "--is-ancestor", commit, "HEAD"]
     return subprocess.run(command, cwd=TOP, capture_output=True, check=False).returncode == 0
+
+
+def make_once(recipe: Recipe, out: Path, runs: Path, smoke: bool, placement: Path | None) -> bool:
+    """Make a recipe unless it was made before; whether it is made. Its folder keeps that, and the minutes it took."""
+    mark = runs / recipe.name / MADE
+    if mark.is_file() and not is_missing(recipe):
+        print(f"{recipe.name}: made before in {mark.read_text().strip()}; remove {mark.parent} to make it once more")
+        return True
+    began = time.monotonic()
+    if not made(recipe, out, runs, smoke, placement):
+        return False
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.write_text(f"{(time.monotonic() - began) / 60:.1f} min\n")
+    return True
 
 
 def made(recipe: Recipe, out: Path, runs: Path, smoke: bool, placement: Path | None) -> bool:

@@ -1,6 +1,7 @@
 """The published figures: pages say what the raw files say, and each raw file has its recipe."""
 
 import importlib.util
+import json
 import math
 import re
 import subprocess
@@ -46,6 +47,24 @@ def test_marked_figures_are_those_of_the_raw_files(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
 
     assert text == published.written(text)
+
+
+def test_the_duration_of_each_recipe_is_known() -> None:
+    """From its raw file, or by hand: steps has the wall time of its comparison."""
+    (steps,) = (recipe for recipe in results.RECIPES if recipe.name == "steps")
+    wall_minutes = json.loads((RESULTS / "steps.json").read_text())["cost"]["wall_minutes"]
+
+    assert wall_minutes == results.expected_minutes(steps)
+    assert [recipe.name for recipe in results.RECIPES if not results.expected_minutes(recipe)] == []
+
+
+def test_the_elapsed_times_of_a_study_and_what_is_around_them_are_its_duration(tmp_path: Path) -> None:
+    """Two measurements of 54 s with 6 s around each are two minutes."""
+    recipe = results.Recipe("study", (str(tmp_path / "study.json"),))
+    measured = {"values": {"steps": [{"elapsed_s": 50.0}, {"elapsed_s": 4.0}], "elapsed_s": None}}
+    (tmp_path / "study.json").write_text(json.dumps({"measurements": [measured, measured]}))
+
+    assert results.expected_minutes(recipe) == 2.0
 
 
 def test_a_wrong_figure_is_written_anew() -> None:
