@@ -114,7 +114,7 @@ def _proved(connection: Any, statement: Statement, table: str, columns: tuple[st
     """Return the best index for a scan; None if no index halves the cost, or if the statement cannot be planned."""
     from sqlalchemy import exc
 
-    sql, values = with_numbered_placeholders(statement.sql)
+    sql, values = with_numbered_placeholders(statement.sql, row_count=statement.row_count)
     trials = [columns, *((each,) for each in columns if len(columns) > 1)]
     found: list[ProvedIndex] = []
     for trial in trials:

@@ -1,7 +1,8 @@
 """Plans of statements that their server did not send: PostgreSQL's, SQLite's and MariaDB's EXPLAIN, `estimate_plans`.
 
-PostgreSQL and SQLite plan a statement for any value. MariaDB plans it for the values of its parameters, so its general
-log of the requests, `logged_statements`, has the statements with their values.
+PostgreSQL and SQLite plan a statement for any value, and PostgreSQL for as many rows as it returned. MariaDB plans it
+for the values of its parameters, so its general log of the requests, `logged_statements`, has the statements with their
+values.
 """
 
 import json
@@ -80,7 +81,7 @@ def estimate_plans(
         for statement in chosen:
             with suppress(SQLAlchemyError, ValueError):
                 if not is_mariadb(url):
-                    yield statement.fingerprint, _plan_of_postgresql(connection, statement.sql)
+                    yield statement.fingerprint, _plan_of_postgresql(connection, statement)
                 elif statement.fingerprint in logged:
                     yield statement.fingerprint, _plan_of_mariadb(connection, logged[statement.fingerprint])
             connection.rollback()  # which keeps what is prepared
@@ -90,8 +91,8 @@ def estimate_plans(
                 connection.rollback()
 
 
-def _plan_of_postgresql(connection: Any, text: str) -> PlanNode:
-    sql, values = with_numbered_placeholders(text)
+def _plan_of_postgresql(connection: Any, statement: Statement) -> PlanNode:
+    sql, values = with_numbered_placeholders(statement.sql, row_count=statement.row_count)
     given = f"({', '.join(['NULL'] * values)})" if values else ""
     for setting in _GENERIC:
         connection.exec_driver_sql(setting)

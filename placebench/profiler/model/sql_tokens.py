@@ -48,6 +48,8 @@ _NESTING = frozenset({"postgresql", "mssql", None})
 _UNSURE = frozenset({"sqlite", "mysql", None})
 """Dialects in which a text between double quotes may be a string or a name."""
 _NESTED = re.compile(r"/\*|\*/")
+_LIMITS = frozenset({"LIMIT", "FIRST", "NEXT"})
+"""Words before the number of rows that a statement returns at most; FIRST and NEXT are those of FETCH."""
 
 
 def sql_tokens(sql: str, dialect: str | None = None) -> Iterator[Token]:
@@ -402,20 +404,30 @@ def _shown(kind: str, text: str) -> str:
     return "?" if kind == "value" else text
 
 
-def with_numbered_placeholders(sql: str, dialect: str = "postgresql", *, mark: str = "$") -> tuple[str, int]:
+def with_numbered_placeholders(
+    sql: str, dialect: str = "postgresql", *, mark: str = "$", row_count: int | None = None
+) -> tuple[str, int]:
     """Return a statement with placeholders and redacted literals as $1, $2 and so on, and their number.
 
-    mark: what stands before a number, "?" for SQLite.
+    mark: what stands before a number, "?" for SQLite. row_count: rows that the statement returned, which take the place
+    of its limit if it has only one: a planner expects a tenth of all rows for a limit that it does not know.
     """
     numbers: dict[str, int] = {}
     unnamed = itertools.count()
+    tokens = list(sql_tokens(sql, dialect))
+    words = [place for place, (kind, _) in enumerate(tokens) if kind not in ("space", "comment")]
+    pairs = itertools.pairwise(words)
+    limits = [two for one, two in pairs if tokens[one][1].upper() in _LIMITS and tokens[two][0] != "word"]
+    limit = limits[0] if len(limits) == 1 and row_count is not None else None
 
     def parts() -> Iterator[str]:
-        for kind, text in sql_tokens(sql, dialect):
-            if kind == "placeholder" or text == "?":
+        for place, (kind, text) in enumerate(tokens):
+            if kind != "placeholder" and text != "?":
+                yield text
+            elif place == limit:
+                yield str(max(1, row_count or 0))
+            else:
                 name = text if text[:1] in "$:@" or text[:2] == "%(" else f"?{next(unnamed)}"
                 yield f"{mark}{numbers.setdefault(name, len(numbers) + 1)}"
-            else:
-                yield text
 
     return "".join(parts()), len(numbers)

@@ -359,3 +359,19 @@ def test_numbered_placeholders_leave_the_rest_of_a_statement_as_it_is() -> None:
     assert ("SELECT a FROM t WHERE b >= ?1 LIMIT ?2", 2) == (
         with_numbered_placeholders("SELECT a FROM t WHERE b >= @low LIMIT ?", "sqlite", mark="?")
     )
+
+
+@pytest.mark.parametrize(
+    ("sql", "row_count", "expected"),
+    [
+        ("SELECT a FROM t WHERE b = %s ORDER BY c LIMIT ?", 20, "SELECT a FROM t WHERE b = $1 ORDER BY c LIMIT 20"),
+        ("SELECT a FROM t LIMIT /* page */ %(n)s OFFSET ?", 0, "SELECT a FROM t LIMIT /* page */ 1 OFFSET $1"),
+        ("SELECT a FROM t fetch first ? rows only", 5, "SELECT a FROM t fetch first 5 rows only"),
+        ("SELECT a FROM t LIMIT ?", None, "SELECT a FROM t LIMIT $1"),
+        ("SELECT a FROM (SELECT a FROM t LIMIT ?) t LIMIT ?", 5, "SELECT a FROM (SELECT a FROM t LIMIT $1) t LIMIT $2"),
+        ("SELECT a FROM t ORDER BY c NULLS FIRST LIMIT ?", 5, "SELECT a FROM t ORDER BY c NULLS FIRST LIMIT 5"),
+    ],
+)
+def test_the_rows_that_were_returned_stand_for_a_limit(sql: str, row_count: int | None, expected: str) -> None:
+    """For a limit that is not known, PostgreSQL expects a tenth of all rows, and chooses another plan."""
+    assert expected == with_numbered_placeholders(sql, row_count=row_count)[0]
