@@ -223,6 +223,20 @@ def test_counts_that_are_not_those_of_the_timed_requests_pass_no_gate(
     assert conclusion(figures).endswith(CLAIM if passes else NO_CLAIM)
 
 
+def test_requests_that_few_processes_served_count_as_not_measured(figures: Figures) -> None:
+    """Of four replicates one went on to the 900th request and one ended after 100: three have seen the first 500."""
+    blocks = [
+        Block(number, round_, place, name, 1, [0.1], 0.1, {"served": served / (2 - round_)})
+        for number, served in enumerate((600, 100, 900, 500))
+        for round_ in (0, 1)
+        for place, name in enumerate(("base", "quick"))
+    ]
+
+    said = conclusion(replace(figures, run=replace(figures.run, blocks=blocks)))
+
+    assert "requests after the first 500 of a process; " in said
+
+
 def test_work_beside_the_requests_is_named(figures: Figures) -> None:
     """A start that takes far longer than the baseline's, and work after the responses; not what is a little more."""
     counters = {"base": (1.0, 0.001), "quick": (2.0, 0.05)}
