@@ -95,6 +95,22 @@ def test_rows_that_are_read_for_nothing_are_found(
     assert found.get(kind) == count
 
 
+def test_a_partitioned_table_without_an_index_is_one_finding(profiler: SqlProfiler, engine: Engine) -> None:
+    """Four partitions of 5000 rows."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql("create table parted (id int, t text) partition by hash (id)")
+        for part in range(4):
+            connection.exec_driver_sql(
+                f"create table parted_{part} partition of parted for values with (modulus 4, remainder {part})"
+            )
+        connection.exec_driver_sql("insert into parted select g, g::text from generate_series(1, 20000) g")
+    with profiler.record("partitions", mode="plans") as recording, engine.connect() as connection:
+        connection.execute(text("select p.id from parted p where p.t = :t"), {"t": "77"}).all()
+
+    (found,) = (each for each in recording.findings() if each.kind == "sequential scan")
+    assert found.count == 20_000
+
+
 def test_a_selective_inner_scan_is_no_estimate_error(profiler: SqlProfiler, engine: Engine) -> None:
     """5000 loops over an index of 20 rows, all of which were expected as they came."""
     with engine.begin() as connection:

@@ -279,6 +279,19 @@ def test_a_scan_that_never_ran_does_not_hide_the_one_that_did() -> None:
     assert kinds(statement(plan=both)) == [("sequential scan", 20_005)]
 
 
+def test_scans_of_all_partitions_are_one_finding() -> None:
+    """Each has fewer rows than the limit: together they are a whole table. Scans with other conditions are not."""
+    scan = {"kind": "Seq Scan", "rows": 5.0, "rows_expected": 5.0, "rows_removed": 6e3, "elapsed_s": 0.1}
+    parts = [PlanNode(**scan, relation=f"t_{n}", condition=f"(t_{n}.a = ?)") for n in (1, 2, 3)]
+    other = PlanNode(**scan, relation="u", condition="(u.b = ?)")
+    append = PlanNode("Append", rows=20.0, rows_expected=20.0, elapsed_s=0.4, children=(*parts, other))
+
+    (finding,) = find(Recording("r", "plans", statements=[statement(plan=append)]))
+
+    assert (finding.count, finding.seconds) == (18_015, pytest.approx(0.3))
+    assert finding.title == "18\u202f015 rows of t_1 and 2 more read for 15: (t_1.a = ?)"
+
+
 @pytest.mark.parametrize("kind", ["Index Scan", "Tid Range Scan"])
 def test_a_scan_of_another_kind_is_none_of_the_whole_table(kind: str) -> None:
     """Though its filter throws away as many rows."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from placebench import units
 from placebench.profiler.analysis.findings.kinds import Finding, Limits, Statements, finding_at, in_one_request
@@ -9,6 +10,7 @@ from placebench.profiler.model.plan import PlanNode
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Statement
 
+_QUALIFIER = re.compile(r"\b\w+\.(?=\w)")
 _OFFSET = re.compile(r"\boffset\b", re.IGNORECASE)
 # PostgreSQL does not count the rows of the first two, and guesses those of the others.
 _NOT_COUNTED = frozenset({"BitmapAnd", "BitmapOr", "Recursive Union", "WorkTable Scan"})
@@ -20,7 +22,8 @@ def _sequential_scans(statements: Statements, recording: RecordingData, limits: 
     def is_found(node: PlanNode) -> bool:
         return node.kind == "Seq Scan" and _keeps_few(node, limits)
 
-    for statement, node, alike in _nodes(statements, is_found):
+    whole = [replace(each, plan=each.plan and _with_whole_tables(each.plan)) for each in statements]
+    for statement, node, alike in _nodes(whole, is_found):
         scanned = (node.rows or 0.0) + (node.rows_removed or 0.0)
         yield finding_at(
             "sequential scan",
@@ -31,6 +34,28 @@ def _sequential_scans(statements: Statements, recording: RecordingData, limits: 
             count=round(scanned),
             seconds=sum(each.self_s or 0.0 for each in alike),
         )
+
+
+def _with_whole_tables(plan: PlanNode) -> PlanNode:
+    """Return the plan with one scan in place of those of a table's partitions: below an Append, with one condition."""
+    alike: dict[object, list[PlanNode]] = {}
+    for child in map(_with_whole_tables, plan.children):
+        is_part = plan.kind == "Append" and child.kind == "Seq Scan"
+        alike.setdefault(_QUALIFIER.sub("", child.condition or "") if is_part else id(child), []).append(child)
+    children: list[PlanNode] = []
+    for scans in alike.values():
+        if 1 < len(scans) == len({each.relation for each in scans}):
+            whole = replace(
+                scans[0],
+                relation=f"{scans[0].relation} and {len(scans) - 1} more",
+                rows=sum(each.rows or 0.0 for each in scans),
+                rows_removed=sum(each.rows_removed or 0.0 for each in scans),
+                elapsed_s=sum(each.elapsed_s or 0.0 for each in scans),
+            )
+            children.append(whole)
+        else:
+            children += scans
+    return replace(plan, children=tuple(children))
 
 
 def _keeps_few(node: PlanNode, limits: Limits) -> bool:
