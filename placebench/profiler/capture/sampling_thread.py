@@ -173,6 +173,7 @@ class _SamplingThread:
         # Linux may end a wait, that for the lock too, 50 µs late, which is longer than our switch interval.
         with suppress(OSError):
             Path(f"/proc/{threading.get_native_id()}/timerslack_ns").write_text("1")
+        gc.callbacks.append(self._switch_interval.collected)
         idle_s, uneven = 0.0, Random(0)
         while idle_s < _IDLE_S:
             began, cpu_s = time.perf_counter(), time.thread_time()
@@ -185,6 +186,7 @@ class _SamplingThread:
             if wanted_s:  # another thread may have been started, or have restored it meanwhile
                 self._switch_interval.shorten()
         self._switch_interval.restore()
+        gc.callbacks.remove(self._switch_interval.collected)
         self._running.release()
         if self._sampled:  # one was added after the last sample
             self._start(interval_s)
@@ -211,14 +213,16 @@ class _SwitchInterval:
     meanwhile. An event loop releases it at each call into its selector, every 0.1 ms or less. With a longer interval
     the sampling thread wakes up at each such call, mostly too late; if it succeeds, it sees the selector. In a long
     call into C that keeps the GIL, the sampling thread wakes up once per interval, in vain. So the interval is short
-    unless this costs too much CPU, and more than a long one does (`adapt`). Threads that compute at the same time take
+    unless this costs too much CPU, and more than a long one does (`adapt`). A garbage collection keeps the GIL for up
+    to some 100 ms: the interval is long meanwhile (`collected`). Threads that compute at the same time take
     turns more often then, which costs six of them a third of their time at 0.1 ms and a tenth at 1 ms. So it is short
     for one thread only.
     """
 
     def __init__(self) -> None:
-        self._before_s = 0.0
+        self._before_s = self._short_s = 0.0
         self._own_s: float | None = None
+        self._is_collecting = False
         self._alone_s = _ALONE_S
         self._cpu_shares = {_ALONE_S: 0.0, _BESIDE_ONE_S: 0.0}
 
@@ -236,9 +240,19 @@ class _SwitchInterval:
         self._alone_s = _ALONE_S if is_cheap else _BESIDE_ONE_S
 
     def lengthen(self) -> None:
-        """Let the sampled thread wait quietly while the sampling thread has the GIL."""
-        if self._own_s is not None and self._own_s < _BESIDE_ONE_S and sys.getswitchinterval() == self._own_s:
-            sys.setswitchinterval(_BESIDE_ONE_S)
+        """Let other threads wait quietly while one keeps the GIL that has just got it."""
+        self._set(self._before_s)
+
+    def collected(self, phase: str, details: dict[str, int]) -> None:
+        """Let the sampling thread wait quietly during a garbage collection; registered in `gc.callbacks`."""
+        if details["generation"]:  # the youngest takes less time than this
+            self._is_collecting = phase == "start"
+            self._set(self._before_s if self._is_collecting else self._short_s)
+
+    def _set(self, interval_s: float) -> None:
+        """Set the switch interval if nobody else has set it meanwhile."""
+        if self._own_s is not None and sys.getswitchinterval() == self._own_s != interval_s:
+            sys.setswitchinterval(interval_s)
             self._own_s = sys.getswitchinterval()
 
     def shorten(self) -> None:
@@ -250,9 +264,10 @@ class _SwitchInterval:
             return
         thread_count = threading.active_count() - 1  # without the sampling thread
         wanted_s = self._alone_s if thread_count < 2 else _BESIDE_ONE_S if thread_count == 2 else _AMONG_THREADS_S
-        if wanted_s < self._before_s and wanted_s != current_s:
-            sys.setswitchinterval(wanted_s)
-            self._own_s = sys.getswitchinterval()
+        if wanted_s < self._before_s:
+            self._own_s, self._short_s = current_s, wanted_s
+            if not self._is_collecting:  # the sampling thread can run in a collection's callbacks
+                self._set(wanted_s)
 
     def restore(self) -> None:
         """Set the switch interval of before again; idempotent."""
@@ -261,7 +276,7 @@ class _SwitchInterval:
             sys.setswitchinterval(self._before_s)
 
 
-_ALONE_S, _BESIDE_ONE_S, _AMONG_THREADS_S = 0.000003, 0.0001, 0.001
+_ALONE_S, _BESIDE_ONE_S, _AMONG_THREADS_S = 0.00002, 0.0001, 0.001
 _MAX_CPU_SHARE, _NEWEST_SHARE, _KEPT_SHARE = 0.02, 0.3, 0.97
 
 _THREADS: dict[int, _SamplingThread] = {}

@@ -114,6 +114,9 @@ def notes_on_waits(records: Sequence[StackTime], *, is_external: bool) -> list[s
     The samplers of this process put the waits of asyncio's own loop at the lines that await (`IdleEventLoop`); those of
     another process (*is_external*) stay below the selector.
     """
+    ends = "".join([frame for stack in {id(stack): stack for stack, _ in records}.values() for frame in stack[-3:]])
+    if not any(file in ends for file in _EVENT_LOOPS):  # as in most recordings: no stack is looked at by itself
+        return []
     waits_s: dict[str, float] = {}
     stacks_s: dict[int, list[Any]] = {}
     for stack, seconds in records:
