@@ -49,9 +49,10 @@ def read_project(folder: Path) -> CiProject:
     usual = "sqlite" if str(described.get("template_db", "")).startswith("sqlite") else "postgresql"
     database = described.get("database", usual)
     counted_by: Literal["proxy", "profiler", "nothing"] = "proxy"
-    if database == "none" or (database == "sqlite" and "command" in described["app"]):  # the profiler enters no command
+    by_profiler = database in ("sqlite", "mariadb")
+    if database == "none" or (by_profiler and "command" in described["app"]):  # the profiler enters no command
         counted_by = "nothing"
-    elif database == "sqlite":
+    elif by_profiler:
         counted_by = "profiler"
     return CiProject(_python(folder, document), install, interpreter, lock_file, counted_by)
 

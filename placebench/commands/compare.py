@@ -93,7 +93,7 @@ def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--database",
         choices=("postgresql", "mariadb", "sqlite", "none"),
-        help="where the data lies; mariadb: a server of placebench's own, for the reference service (default: the "
+        help="where the data lies; mariadb: a server of placebench's own (default: the "
         "plan's, or that of --template-db, or postgresql)",
     )
     parser.add_argument(

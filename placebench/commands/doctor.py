@@ -173,7 +173,7 @@ def _postgresql() -> _Diagnosis:
 
 
 def _mariadb() -> _Diagnosis:
-    """Check for MariaDB, which `lab study matrix` and `compare` can use instead of PostgreSQL."""
+    """Check for MariaDB, which comparisons and studies can use instead of PostgreSQL."""
     from placebench.runtime.mariadb import find_mariadbd
 
     try:
@@ -181,7 +181,7 @@ def _mariadb() -> _Diagnosis:
     except DatabaseError as error:
         return _Diagnosis("MariaDB", ok=True, seen=str(error), optional=True)
     advice = "" if _installed("PyMySQL") else "its driver: pip install 'placebench[mariadb]'"
-    seen = f"{seen}, for compare --database mariadb and lab study matrix"
+    seen = f'{seen}, for database = "mariadb"'
     return _Diagnosis("MariaDB", ok=True, seen=seen, advice=advice, optional=bool(advice))
 
 

@@ -150,7 +150,7 @@ def _run(given: LinkOptions) -> int:
         stopped = stop_event() if run is None else None  # before anybody knows that the link is there
         say(f"{mask(target.through(address))} leads to {target.address}")
         token = secrets.token_hex(8)  # by which the guard knows the command's processes, should we be killed
-        code, cpu_before, began = 0, os.times(), time.perf_counter()
+        code, cpu_before, began = 0, _children_cpu_s(), time.perf_counter()
         if stopped is not None:
             stopped.wait()
         elif run is not None and program is not None:
@@ -161,9 +161,7 @@ def _run(given: LinkOptions) -> int:
                 mark=f"{_VARIABLE}={address} {token}",
                 stdout_to_stderr=given.output.json,
             )
-        elapsed_s, cpu = time.perf_counter() - began, os.times()
-        # The CPU of the command and of what it has waited for.
-        cpu_s = cpu.children_user + cpu.children_system - cpu_before.children_user - cpu_before.children_system
+        elapsed_s, cpu_s = time.perf_counter() - began, _children_cpu_s() - cpu_before
         figures = _figures(link, given, elapsed_s, None if program is None else cpu_s)
         trace = link.trace()
     if given.out is not None:
@@ -172,6 +170,14 @@ def _run(given: LinkOptions) -> int:
     if -code in ENDING:
         raise ProgramInterrupted(-code)
     return 128 - code if code < 0 else code
+
+
+def _children_cpu_s() -> float:
+    """Return the CPU time of children that have ended, and of what they have waited for."""
+    import resource  # not on Windows; os.times has steps of 10 ms
+
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _figures(link: "Link", given: LinkOptions, elapsed_s: float, cpu_s: float | None) -> dict[str, Any]:

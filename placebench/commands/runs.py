@@ -272,8 +272,6 @@ def _data(given: options.PlanDataOptions, plan: "Experiment", variants: "Sequenc
     if own and (asked or of_reference):
         other = asked[0] if asked else f"the variant {of_reference[0]}, which needs an inventory data set"
         raise UsageError(f"{own[0]} is for data of your own, and there is {other}: leave one of them away")
-    if on_mariadb and (own or not of_reference):
-        raise UsageError('database = "mariadb" is for inventory data sets and variants of the reference service')
     if own or not (asked or of_reference):
         return own_data(plan, seed=seed), ""
     database: DatabaseKind = "mariadb" if on_mariadb else "postgresql"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from placebench.study.session import Point, StudySpec
 
 _SERVERS: Final = ("uwsgi", "gunicorn", "uvicorn", "hypercorn", "granian", "mod_wsgi")
-DATABASES: Final = ("postgresql", "sqlite", "none")
+DATABASES: Final = ("postgresql", "mariadb", "sqlite", "none")
 OVERRIDING: Final = ("setup", "template_db", "database", "users", "rate")
 """Options that override a key of the plan."""
 _NOT_HERE: Final = {
@@ -143,8 +143,6 @@ def read_application(
     for name in without:
         if getattr(plan, name, None) is not None:
             say(f"{plan.source}: {name} does not apply to {what}, which makes loads of its own")
-    if plan.database == "mariadb":
-        raise UsageError(f'{plan.source}: database = "mariadb": placebench lab study matrix has it')
     texts = [*(str(value) for value in given.given.values()), *given.requests.login]
     texts += [text for _, text in given.requests.requests_given]
     known = plan_names(given.plan).union(*(re.findall(r"\{([\w-]+)\}", text) for text in texts))

@@ -4,15 +4,19 @@ A server that root starts runs as an unprivileged user. It listens on 127.0.0.1 
 `find_mariadbd` finds the programs, which are needed for MariaDB only.
 """
 
+import os
 import secrets
 import shutil
 import socket
+import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import IO
 
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import URL
@@ -25,7 +29,7 @@ from placebench.runtime.postgres.private_server import free_port, one_line_error
 from placebench.runtime.private_files import write_private
 from placebench.runtime.supervisor import Child, ChildSpec, Supervisor, start_child
 
-_PROGRAMS = ("mariadbd", "mariadb-install-db")
+_PROGRAMS = ("mariadbd", "mariadb-install-db", "mariadb-dump", "mariadb")
 _PATH = "/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin"
 _USER = "placebench"
 _START_LIMIT_S = 60.0
@@ -59,6 +63,29 @@ class MariaDbServer:
         except DBAPIError as error:
             raise DatabaseError(f"MariaDB makes no database {name}: {error.orig}") from error
         return self.url.set(database=name).render_as_string(hide_password=False)
+
+    def copy(self, source: str, name: str) -> str:
+        """Make the database *name* with everything in *source* and return its URL; raises DatabaseError."""
+        url, programs = self.database(name), find_mariadbd()
+        login = [f"--host={self.url.host}", f"--port={self.url.port}", f"--user={self.url.username}"]
+        environment = {**os.environ, "MYSQL_PWD": str(self.url.password)}
+
+        def run(program: str, *options: str, **files: IO[bytes]) -> None:
+            argv = [programs[program], "--no-defaults", *login, *options]
+            ended = subprocess.run(argv, stderr=subprocess.PIPE, text=True, env=environment, check=False, **files)
+            if ended.returncode:
+                raise DatabaseError(f"{source} of MariaDB cannot be copied: {' '.join(ended.stderr.split())}")
+
+        with tempfile.TemporaryFile() as dump:
+            run("mariadb-dump", "--single-transaction", "--routines", "--hex-blob", source, stdout=dump)
+            dump.seek(0)
+            run("mariadb", name, stdin=dump)
+        return url
+
+    def drop(self, name: str) -> None:
+        """Drop the database *name*."""
+        with create_engine(self.url, poolclass=NullPool).connect() as connection:
+            connection.execute(text(f"DROP DATABASE `{name}`"))
 
 
 def mariadb_url(url: str) -> str | None:

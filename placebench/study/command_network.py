@@ -159,8 +159,8 @@ def _expected_s(values: Mapping[str, Any], link: Sequence[float]) -> float:
 
 
 def _seen_text(name: str, values: Mapping[str, Any]) -> str:
-    trips = units.numbered(values["round_trips"] + values["connections"], "round trip")
-    return f"{name} takes {units.duration(values['elapsed_s'])} and {trips}"
+    trips = units.numbered(values["round_trips"], "round trip")
+    return f"{name} takes {units.duration(values['elapsed_s'])} in {trips}"
 
 
 class CommandSession(LinkSession):

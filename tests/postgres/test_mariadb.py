@@ -11,6 +11,7 @@ import pytest
 from claimants import contend, provide, wrong_in_the_tables
 from reports import document_of
 from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.exc import IntegrityError
 
 from placebench import results
 from placebench.cli import main
@@ -202,6 +203,108 @@ def test_a_comparison_runs_on_it(mariadb: MariaDbServer, tmp_path: Path) -> None
     assert naive.round_trips[0] > tuned.round_trips[0] > 0
     assert (naive.statements or [0])[0] > (tuned.statements or [0])[0] > 0
     assert "MariaDB" in run.head.manifest["mariadb"]["version"]
+
+
+OWN = {
+    "seed.py": """
+import os, random
+from sqlalchemy import create_engine, text
+with create_engine(os.environ["SQLALCHEMY_DATABASE_URL"]).begin() as connection:
+    connection.execute(text("CREATE TABLE orders (id integer PRIMARY KEY, name text)"))
+    for number in range(10):
+        connection.execute(text("INSERT INTO orders VALUES (:id, :name)"), {"id": number, "name": str(random.random())})
+""",
+    "shop.py": """
+import os
+from sqlalchemy import create_engine, text
+engine = create_engine(os.environ["SQLALCHEMY_DATABASE_URL"])
+def app(environ, start_response):
+    with engine.begin() as connection:
+        if os.environ["AT_ONCE"] == "yes":
+            names = connection.scalars(text("SELECT name FROM orders ORDER BY id")).all()
+        else:
+            one = text("SELECT name FROM orders WHERE id = :id")
+            names = [connection.scalar(one, {"id": number}) for number in range(10)]
+    assert os.environ["DATABASE_URL"].startswith("mysql://")
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return ["\\n".join(names).encode()]
+""",
+    "pyproject.toml": """
+[tool.placebench]
+database = "mariadb"
+setup = "python seed.py"
+request = "/"
+[tool.placebench.app]
+app = "shop:app"
+[tool.placebench.variants.one]
+env = { AT_ONCE = "no" }
+[tool.placebench.variants.two]
+env = { AT_ONCE = "yes" }
+""",
+}
+
+
+@pytest.mark.long
+def test_an_application_of_the_user_runs_on_it(
+    mariadb: MariaDbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each variant has a copy of the data that setup filled once, with its random values: the responses are equal."""
+    assert mariadb.url  # or the test is skipped
+    for name, content in OWN.items():
+        (tmp_path / name).write_text(content)
+    monkeypatch.chdir(tmp_path)
+
+    assert 0 == main(["compare", "one", "two", "-n", "0", "--out", "run", "-q"])
+
+    run = results.load(tmp_path / "run")
+    passes = [WirePass.load(tmp_path / "run" / f"wire-{name}.json") for name in ("one", "two")]
+    assert run.head.same_responses["equal"] is True
+    assert [[10.0, 10.0], [1.0, 10.0]] == [[(each.statements or [])[0], (each.rows or [])[0]] for each in passes]
+    assert 9 == passes[0].round_trips[0] - passes[1].round_trips[0]
+
+
+def test_a_copy_has_keys_views_triggers_and_bytes(mariadb: MariaDbServer) -> None:
+    """And a dropped one is gone."""
+    source = create_engine(mariadb.database("whole"))
+    with source.begin() as connection:
+        for statement in (
+            "CREATE TABLE parent (id integer PRIMARY KEY AUTO_INCREMENT, body blob, twice integer AS (2 * id))",
+            "CREATE TABLE child (id integer, parent integer REFERENCES parent (id))",
+            "CREATE VIEW large AS SELECT * FROM parent WHERE id > 1",
+            "CREATE TRIGGER filled BEFORE INSERT ON child FOR EACH ROW SET NEW.id = 7",
+            "INSERT INTO parent (body) VALUES (x'00ff27'), (NULL)",
+        ):
+            connection.execute(text(statement))
+
+    copied = create_engine(mariadb.copy("whole", "copied"))
+    with copied.begin() as connection:
+        connection.execute(text("INSERT INTO child VALUES (1, 2)"))
+        rows = connection.execute(text("SELECT * FROM parent")).all()
+        large, child = (connection.execute(text(f"SELECT id FROM {name}")).scalar_one() for name in ("large", "child"))
+        with pytest.raises(IntegrityError):
+            connection.execute(text("INSERT INTO child VALUES (1, 3)"))
+    copied.dispose()
+    mariadb.drop("copied")
+    with source.connect() as connection:
+        databases = connection.scalars(text("SHOW DATABASES")).all()
+    source.dispose()
+
+    assert [(1, b"\x00\xff'", 2), (2, None, 4)] == rows
+    assert (2, 7) == (large, child)
+    assert "copied" not in databases
+
+
+def test_a_template_is_refused_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message has the way on."""
+    monkeypatch.chdir(tmp_path)
+    for name, content in OWN.items():
+        (tmp_path / name).write_text(content)
+
+    assert 2 == main(["compare", "one", "two", "--template-db", "sqlite:///shop.db", "--out", "run"])
+    assert "load a dump by setup" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_recording_of_pymysql_is_saved(mariadb: MariaDbServer, tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ _RESERVED = {
 }
 """Settings that variants must not set, because placebench finds and reaches the server by them."""
 _MAINTENANCE = "postgres"
+_TEMPLATE = "template"
+"""The name of the filled database on MariaDB."""
 
 
 def database_name(folder: Path) -> str:
@@ -218,23 +220,30 @@ class _InFiles(VariantDatabases):
 
 
 class _OnMariaDb(VariantDatabases):
-    """Databases on our own MariaDB server, which ends with the run; each is filled, because MariaDB copies none."""
+    """Databases on our own MariaDB server, which ends with the run."""
 
     def __enter__(self) -> Self:
         self._started = ExitStack()
         self._server = self._started.enter_context(temporary_mariadb())
+        self._filled, self._receipt, self._numbers = "", dict[str, Any](), count(1)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._started.close()
 
     def template(self) -> tuple[str, dict[str, Any]]:
-        return next(iter(self._urls.values())), self._receipt
+        if not self._filled:
+            url = self._server.database(_TEMPLATE)
+            self._receipt = self._data.fill(url, self._folder)
+            self._filled = url
+        return self._filled, self._receipt
 
     def _copy(self, variant: Variant) -> str:  # noqa: ARG002
-        url = self._server.database(f"variant_{len(self._urls)}")
-        self._receipt = self._data.fill(url, self._folder)
-        return url
+        self.template()
+        return self._server.copy(_TEMPLATE, f"variant_{next(self._numbers)}")
+
+    def _drop(self, variant: Variant, url: str) -> None:  # noqa: ARG002
+        self._server.drop(str(make_url(url).database))
 
 
 class _Without(VariantDatabases):

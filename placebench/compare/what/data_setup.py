@@ -131,12 +131,12 @@ class OwnData:
         return "; ".join(parts) or ("no database" if self.database == "none" else "made by the application")
 
     def fill(self, url: str, folder: Path, admin_url: str = "") -> dict[str, Any]:
-        """Copy the template and run the command; a resumed run gets the data that it began with.
+        """Copy the template and run the command; a resumed run gets the data that it began with, except on MariaDB.
 
         Raises DatabaseError for a template that cannot be copied, PlacebenchError for a command that fails.
         """
         kept, used, missing = folder / "data.dump", admin_url if self.superuser else url, list[str]()
-        if self.database == "none":
+        if self.database in ("none", "mariadb"):
             self._run_command(url, folder)
         elif kept.is_file():
             missing = restore_database(kept, url, admin_url)

@@ -162,7 +162,15 @@ def fill_in(document: Any, values: Mapping[str, str]) -> Any:
 
 
 def own_data(plan: Experiment, *, seed: int) -> OwnData:
-    """Return the data that the plan's own keys describe, for an application of the user's own."""
+    """Return the data that the plan's own keys describe, for an application of the user's own.
+
+    Raises PlacebenchError for a template that cannot be copied.
+    """
+    if plan.database == "mariadb" and plan.template_db:
+        raise PlacebenchError(
+            f'template_db {plan.template_db!r} with database = "mariadb": placebench copies templates of PostgreSQL '
+            'and SQLite; load a dump by setup, such as "mariadb … < dump.sql"'
+        )
     app, folder = plan.tables.app, plan.tables.folder
     kind = kind_of_template(plan.template_db) if plan.template_db else "postgresql"
     return OwnData(

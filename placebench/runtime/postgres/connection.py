@@ -148,8 +148,8 @@ def with_database(url: str, name: str) -> str:
 
 
 def plain_url(url: str) -> str:
-    """Return the URL for DATABASE_URL of applications: `postgresql://…`, which psql, Django and asyncpg accept too."""
-    return url.replace(f"{_DRIVER}://", "postgresql://", 1)
+    """Return the URL for DATABASE_URL of applications, such as `postgresql://…`, without the driver of SQLAlchemy."""
+    return url.replace(f"{_DRIVER}://", "postgresql://", 1).replace("mysql+pymysql://", "mysql://", 1)
 
 
 def sqlalchemy_url(url: str, python: str | None = None) -> str:
@@ -159,7 +159,8 @@ def sqlalchemy_url(url: str, python: str | None = None) -> str:
     psycopg2, the URL names the driver, because this SQLAlchemy would read a bare URL as psycopg 3.
     """
     plain = plain_url(url)
-    return url if plain != url and _needs_driver_name(python or sys.executable) else plain
+    is_named = url.startswith("mysql") or (plain != url and _needs_driver_name(python or sys.executable))
+    return url if is_named else plain
 
 
 @cache

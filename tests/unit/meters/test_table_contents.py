@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,19 @@ TABLES = (
     "INSERT INTO fruit VALUES (1, 'pear'), (2, 'fig')",
 )
 
+_numbers = count()
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.processes)])
+
+@pytest.fixture(
+    params=["sqlite", *(pytest.param(name, marks=pytest.mark.processes) for name in ("postgresql", "mariadb"))]
+)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A database with two tables that have rows."""
     made = f"sqlite:///{tmp_path / 'fruit.db'}"
     if request.param == "postgresql":
         made = request.getfixturevalue("database_url")
+    if request.param == "mariadb":
+        made = request.getfixturevalue("mariadb").database(f"fruit_{next(_numbers)}")
     change(made, *TABLES)
     return made
 
@@ -33,7 +40,8 @@ def change(url: str, *statements: str) -> None:
     engine = create_engine(url)
     with engine.begin() as connection:
         for each in statements:
-            connection.execute(text(each.replace(":", r"\:")))
+            quoted = each.replace('"', "`") if engine.name == "mysql" else each
+            connection.execute(text(quoted.replace(":", r"\:")))
     engine.dispose()
 
 
