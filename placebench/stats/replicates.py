@@ -221,7 +221,8 @@ def _by_start(blocks: Sequence[MeasuredBlock]) -> list[list[MeasuredBlock]]:
 def _log_growth(blocks: Sequence[MeasuredBlock]) -> float | None:
     """Return the logarithm of the memory after 1000 further requests over that before, by least squares.
 
-    The first third of the blocks of a start are left out, since memory grows until all code has run.
+    The first third of the blocks of a start are left out, since memory grows until all code has run. None if the rest
+    has too few requests: a single step of the memory would then be taken for a leak.
     """
     products = squares = 0.0
     begins = []
@@ -229,6 +230,8 @@ def _log_growth(blocks: Sequence[MeasuredBlock]) -> float | None:
         kept = start[len(start) // 3 :]
         points = [(each.counters["served"], each.counters.get("pss_bytes", 0.0)) for each in kept]
         if len(points) < _MIN_POINTS or min(size for _, size in points) <= 0:
+            return None
+        if points[-1][0] - points[0][0] < _MIN_GROWN_REQUESTS:
             return None
         served, sizes = (fmean(values) for values in zip(*points, strict=True))
         products += sum((x - served) * (y - sizes) for x, y in points)
@@ -332,6 +335,7 @@ def slow_share_rule(bound_s: float | None) -> MetricRule:
 
 
 _LONG_START, _MIN_POINTS, _MIN_GROWTH, _MIN_AGED_ROUNDS = 0.8, 4, 0.1, 2
+_MIN_GROWN_REQUESTS = 100
 _FOR_BOUND, _BOUND_SHARE, _TIMES_SLOWER = 50, 0.98, 2.0
 _CPU = MetricRule("cpu_s", margin=0.01, variant_level=_log_cpu, of_rounds=fmean)
 _WALL = MetricRule("wall_s", margin=0.03, variant_level=_log_wall, of_rounds=median)
