@@ -70,11 +70,14 @@ class MariaDbServer:
         login = [f"--host={self.url.host}", f"--port={self.url.port}", f"--user={self.url.username}"]
         environment = {**os.environ, "MYSQL_PWD": str(self.url.password)}
 
-        def run(program: str, *options: str, **files: IO[bytes]) -> None:
+        def run(program: str, *options: str, stdin: IO[bytes] | None = None, stdout: IO[bytes] | None = None) -> None:
             argv = [programs[program], "--no-defaults", *login, *options]
-            ended = subprocess.run(argv, stderr=subprocess.PIPE, text=True, env=environment, check=False, **files)
+            ended = subprocess.run(
+                argv, env=environment, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, check=False
+            )
             if ended.returncode:
-                raise DatabaseError(f"{source} of MariaDB cannot be copied: {' '.join(ended.stderr.split())}")
+                said = " ".join(ended.stderr.decode(errors="replace").split())
+                raise DatabaseError(f"{source} of MariaDB cannot be copied: {said}")
 
         with tempfile.TemporaryFile() as dump:
             run("mariadb-dump", "--single-transaction", "--routines", "--hex-blob", source, stdout=dump)
@@ -130,9 +133,11 @@ def temporary_mariadb() -> Iterator[MariaDbServer]:
 
 def _launch(programs: dict[str, str], account: Account, folder: Path, supervisor: Supervisor) -> MariaDbServer:
     account.enter(folder)
-    data, init = folder / "data", folder / "init.sql"
-    data.mkdir(mode=0o700)
-    account.own(data)
+    data, scratch, init = folder / "data", folder / "tmp", folder / "init.sql"
+    for each in (data, scratch):
+        each.mkdir(mode=0o700)
+        account.own(each)
+    environment = {**os.environ, "TMPDIR": str(scratch)}  # the caller's may be closed to the account
     password = secrets.token_urlsafe(32)
     write_private(
         init,
@@ -143,7 +148,8 @@ def _launch(programs: dict[str, str], account: Account, folder: Path, supervisor
 
     def run(program: str, *options: str) -> Child:
         argv = [programs[program], "--no-defaults", f"--datadir={data}", *options]
-        spec = ChildSpec(program, argv, cwd=folder, log=folder / f"{program}.log", user=account.ids)
+        log = folder / f"{program}.log"
+        spec = ChildSpec(program, argv, env=environment, cwd=folder, log=log, user=account.ids)
         return start_child(spec, supervisor)
 
     made = run("mariadb-install-db", "--skip-test-db", "--auth-root-authentication-method=normal")

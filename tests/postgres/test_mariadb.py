@@ -67,6 +67,18 @@ def test_a_server_is_gone_with_its_folder(mariadb: MariaDbServer) -> None:
     assert inspect_backends(mariadb.database("another")) != seen
 
 
+def test_a_server_starts_where_only_the_caller_may_write_temporary_files(
+    mariadb: MariaDbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that root starts runs as another user."""
+    assert mariadb.url  # or the test is skipped
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    with temporary_mariadb() as server:
+        assert server.database("one").endswith("/one")
+
+
 def test_the_same_rows_as_in_postgresql(mariadb: MariaDbServer, database_url: str) -> None:
     """Seeded by SQL, read back with one digest; the second time nothing is done."""
     url = mariadb.database("seeded")
