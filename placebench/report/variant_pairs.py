@@ -1,6 +1,7 @@
 """The difference between two variants, by frames, statements and flame graphs: `difference_section`."""
 
 from collections.abc import Callable, Iterator, Sequence
+from statistics import fmean
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -118,19 +119,23 @@ def counted_changes(before: WirePass, after: WirePass) -> list[StatementChange]:
 
 
 def statement_sentences(figures: Figures) -> list[str]:
-    """Return a sentence on the statements that are new, gone, or sent more or less often, if there is a single pair."""
+    """Return sentences on statements that are new, gone, or sent more or less often, and on rows, of a single pair."""
     counted = [figures.run.wire.get(name) for pair in figures.parts for name in pair]
     if len(counted) != len(("baseline", "variant")) or not counted[0] or not counted[1]:
         return []
+    sentences = []
     changed = [each for each in counted_changes(counted[0], counted[1]) if each.calls.size]
-    if not changed or not (counted[0].by_statement and counted[1].by_statement):
-        return []
-    shown = changed[:_MAX_STATEMENTS_IN_A_SENTENCE]
-    names = shorten_statements([each.sql for each in shown])
-    said = [f"{name}: {_both(each.calls)}" for name, each in zip(names, shown, strict=True)]
-    more = len(changed) - len(said)
-    rest = f"; and {units.numbered(more, 'more statement')}" if more else ""
-    return [f"Statements per request that changed: {'; '.join(said)}{rest}."]
+    if changed and counted[0].by_statement and counted[1].by_statement:
+        shown = changed[:_MAX_STATEMENTS_IN_A_SENTENCE]
+        names = shorten_statements([each.sql for each in shown])
+        said = [f"{name}: {_both(each.calls)}" for name, each in zip(names, shown, strict=True)]
+        more = len(changed) - len(said)
+        rest = f"; and {units.numbered(more, 'more statement')}" if more else ""
+        sentences.append(f"Statements per request that changed: {'; '.join(said)}{rest}.")
+    before, after = (units.average(fmean(each.rows)) if each.rows else "" for each in counted if each)
+    if before and after and before != after:
+        sentences.append(f"Rows per request: {before} → {after}.")
+    return sentences
 
 
 def _statement_figures(counted: WirePass) -> dict[str, StatementFigures]:

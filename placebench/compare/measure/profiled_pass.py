@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import median
 from urllib.parse import urlsplit
 
+from placebench import units
 from placebench.compare.keep.records import (
     FrameTime,
     ProfiledPass,
@@ -283,7 +284,10 @@ def wait_for_recordings(folder: Path, names: Collection[str], expected: int = 0)
             if len(found) >= expected:
                 return found
         if is_late:
-            raise ServerError(f"the profiler left {len(found)} of {expected} recordings in {folder}")
+            raise ServerError(
+                f"the profiler recorded {len(found)} of {units.numbered(expected, 'request')} in {folder}: it sees "
+                "those to a WSGI or ASGI application, in CPython 3.11 or later"
+            )
         time.sleep(0.02)
 
 

@@ -115,6 +115,7 @@ def test_the_summary_names_statements_and_plans_that_changed(tmp_path: Path) -> 
     assert f"{statement}Seq Scan on notes, in a new statement." in said
     assert [each.before for each in plans] == [each["before"] for each in report.document["changed_plans"]]
     assert any(each.startswith("Statements per request that changed: SELECT … ") for each in said)
+    assert "Rows per request: 69 → 20." in said
     assert "Statements with another plan" in write_report(report).read_text()
 
 
