@@ -131,6 +131,25 @@ def test_an_index_responds_without_a_transaction_until_something_changes(url: st
     assert after == unchanged() != expected
 
 
+def test_an_in_tree_that_is_new_in_a_request_needs_no_transaction(url: str, engine: Engine) -> None:
+    """Its root is read in autocommit, too; after a change of the providers it is read again with them."""
+    database, index = Database(engine), CachedIndex(engine.url)
+    with database.snapshot() as connection:
+        uuid = connection.scalar(text("SELECT min(uuid) FROM resource_providers WHERE parent_provider_id IS NULL"))
+        index.respond(connection, parse_query("resources=VCPU:1"), DEFAULTS)
+        expected = CachedIndex(engine.url).respond(
+            connection, parse_query(f"resources=VCPU:1&in_tree={uuid}"), DEFAULTS
+        )
+
+    def unchanged() -> Any:
+        with database.primary_at_once() as connection:
+            return index.respond_unchanged(connection, parse_query(f"resources=VCPU:1&in_tree={uuid}"), DEFAULTS)
+
+    assert expected == unchanged()
+    run(url, f"UPDATE resource_providers SET uuid = upper(uuid) WHERE uuid = '{uuid}'")
+    assert unchanged() is None
+
+
 class Register:
     """A writer of one number into two trees, in one transaction per step; the number grows by one with each step."""
 

@@ -57,7 +57,7 @@ def find_candidates_from_cache(
 def find_unchanged(
     connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
 ) -> Body | None:
-    """Return the JSON body for the present state of the database if the index shows it, else None; 1 round trip.
+    """Return the JSON body for the present state of the database if the index shows it, else None; 1 or 2 round trips.
 
     connection: in autocommit, so that no messages begin and end a transaction.
     """
@@ -101,7 +101,7 @@ class CachedIndex:
             index = self._update(connection)
             if index is None:
                 return None
-            _find_named(connection, index, request)
+            index.names.roots_of_named.update(_find_unseen_roots(connection, index, request))
             return self._solve(index, request, settings, equivalence)
 
     def respond_unchanged(
@@ -111,20 +111,23 @@ class CachedIndex:
         settings: ServiceSettings,
         equivalence: Equivalence = SAME_RELEVANCE,
     ) -> Body | None:
-        """Return the JSON body if the index shows the present state of the database and nothing needs to be read.
+        """Return the JSON body if the index shows the present state of the database, else None: call `respond` then.
 
         At most 1 round trip, which needs no transaction around it: the visibility check is one statement, so it has one
-        snapshot. None: `respond` has to be called. Raises BadRequest as `solve` does.
+        snapshot. 1 more for an in_tree that is new in a request: it is read before the check, which then shows that the
+        providers were the same as in the index. Raises BadRequest as `solve` does.
         """
         with self._lock:
             self._lease.renew(self._snapshot)
             index, snapshot, reader = self._index, self._snapshot, self._lease.reader
-            if index is None or snapshot is None or reader is None or _unseen_names(index, request):
+            if index is None or snapshot is None or reader is None:
                 return None
+            roots = _find_unseen_roots(connection, index, request)
             seen = check_visibility(connection, reader, snapshot)
             if not seen.registered or seen.changes is not None or not seen.snapshot.follows(snapshot):
                 return None
             self._snapshot = seen.snapshot
+            index.names.roots_of_named.update(roots)
             return self._solve(index, request, settings, equivalence)
 
     def _solve(
@@ -209,16 +212,11 @@ def _read_names(connection: Connection, index: TreeIndex) -> None:
     index.names.resource_classes = set(statements.read_names(connection, "resource_classes"))
 
 
-def _find_named(connection: Connection, index: TreeIndex, request: CandidateRequest) -> None:
-    """Read the roots of the providers that in_tree names, unless the index has them; 1 round trip or none."""
-    if unseen := _unseen_names(index, request):
-        index.names.roots_of_named.update(statements.find_roots(connection, unseen))
-
-
-def _unseen_names(index: TreeIndex, request: CandidateRequest) -> set[str]:
-    """Return the uuids in in_tree whose roots the index has not read."""
+def _find_unseen_roots(connection: Connection, index: TreeIndex, request: CandidateRequest) -> list[statements.Row]:
+    """Return (uuid, root id) of the providers in in_tree whose roots the index has not read; 1 round trip or none."""
     uuids = {group.in_tree for group in request.groups if group.in_tree is not None}
-    return uuids - index.names.roots_of_named.keys()
+    unseen = uuids - index.names.roots_of_named.keys()
+    return statements.find_roots(connection, unseen) if unseen else []
 
 
 class ResponseCache:

@@ -146,12 +146,12 @@ class EquivalenceClasses:
 
     def of_roots(self, root_ids: Collection[int]) -> Iterator[EquivalenceClass]:
         """Yield the trees with these roots in classes."""
-        by_class: defaultdict[TreeClass, list[int]] = defaultdict(list)
+        found_trees: defaultdict[TreeClass, dict[int, TreeTexts]] = defaultdict(dict)
         for root_id, own in zip(root_ids, map(self._index.class_of.__getitem__, root_ids), strict=True):
-            by_class[own].append(root_id)
+            found_trees[own][root_id] = own.trees[root_id]
         by_layout: defaultdict[TreeLayout, dict[TreeClass, dict[int, TreeTexts]]] = defaultdict(dict)
-        for own, ids in by_class.items():
-            by_layout[own.layout][own] = dict(zip(ids, map(own.trees.__getitem__, ids), strict=True))
+        for own, trees in found_trees.items():
+            by_layout[own.layout][own] = trees
         special = self._special()
         for layout, found in by_layout.items():
             yield from starmap(self._class, self._of_layout(layout, found, special))

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, filterfalse, islice
 from typing import Final
 
 from placebench.lab.reference.candidates.dedup.equivalence import EquivalenceClasses
@@ -86,7 +86,7 @@ def some_at_a_time(index: TreeIndex, start: int, count: int, growth: int) -> Ite
     sharing, roots = index.sharing, index.roots
     first, count = bisect_right(roots, start), min(count, len(roots))
     places = chain(range(first, len(roots)), range(first))
-    others = (root_id for root_id in map(roots.__getitem__, places) if root_id not in sharing)
+    others = filterfalse(sharing.__contains__, map(roots.__getitem__, places))
     some = [*islice(others, count), *sorted(sharing)]
     while some:
         yield some
