@@ -239,7 +239,7 @@ def test_workers_of_xdist_hand_their_results_to_the_controller(run: Run, tmp_pat
     pytest.importorskip("xdist")
     run("--sql-baseline", "one.json", "--sql-update", *PASSING)
 
-    spread = run("-n", "2", "--sql-baseline", "two.json", "--sql-update", *PASSING, **WITH_ALL_PLUGINS)
+    spread = run("-p", "xdist", "-n", "2", "--sql-baseline", "two.json", "--sql-update", *PASSING)
     more = run("-n", "2", "--sql-baseline", "two.json", *PASSING, ITEMS="8", **WITH_ALL_PLUGINS)
 
     assert section(spread.stdout)[0].startswith("9 tests, 8 with SQL: 16 statements in ")
