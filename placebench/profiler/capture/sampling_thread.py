@@ -186,7 +186,8 @@ class _SamplingThread:
             if wanted_s:  # another thread may have been started, or have restored it meanwhile
                 self._switch_interval.shorten()
         self._switch_interval.restore()
-        gc.callbacks.remove(self._switch_interval.collected)
+        with suppress(ValueError):  # the application may have emptied the list
+            gc.callbacks.remove(self._switch_interval.collected)
         self._running.release()
         if self._sampled:  # one was added after the last sample
             self._start(interval_s)
@@ -291,6 +292,8 @@ def _restore_in_child() -> None:
     """Restore the switch interval in a forked process, which has no sampling thread."""
     if (thread := _THREADS.get(os.getppid())) is not None:
         thread._switch_interval.restore()
+        with suppress(ValueError):
+            gc.callbacks.remove(thread._switch_interval.collected)
 
 
 if hasattr(os, "register_at_fork"):

@@ -275,7 +275,8 @@ def test_the_switch_interval_is_the_applications_again(engine: Engine, switch_in
         seen.append(sys.getswitchinterval())
         reader, writer = os.pipe()
         if not (child := os.fork()):
-            os.write(writer, repr(sys.getswitchinterval()).encode())
+            is_left = sampling_thread._THREADS[os.getppid()]._switch_interval.collected in gc.callbacks
+            os.write(writer, repr(9.9 if is_left else sys.getswitchinterval()).encode())
             os._exit(0)
         os.waitpid(child, 0)
         of_child = float(os.read(reader, 100))
@@ -314,6 +315,19 @@ def test_the_switch_interval_is_the_applications_during_a_garbage_collection(
         until(lambda: sys.getswitchinterval() <= 0.001)
 
     assert seen[0] == ("start", switch_interval)
+
+
+def test_the_sampling_thread_ends_if_the_application_has_emptied_the_callbacks(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception would end it without a word: no recording of the process would have samples any more."""
+    monkeypatch.setattr(sampling_thread, "_IDLE_S", 0.02)
+    thread = sampling_thread._thread()
+    with recorded(engine, "sampled"):
+        until(lambda: thread._switch_interval.collected in gc.callbacks)
+        gc.callbacks.remove(thread._switch_interval.collected)
+
+    until(lambda: not thread._running.locked())
 
 
 @pytest.mark.usefixtures("stand_in")
