@@ -19,7 +19,7 @@ from placebench.report.model import Check
 from placebench.report.source_changes import source_sentences, unexecuted_changes
 from placebench.stats import Comparison
 from placebench.stats.replicates import LIFETIME, MeasuredBlock, valid_replicates
-from placebench.stats.verdict import FASTER, INCONCLUSIVE
+from placebench.stats.verdict import FASTER, INCONCLUSIVE, SLOWER
 
 _MAX_DESCRIBED = 4
 """Maximum number of pairs that are described individually."""
@@ -132,12 +132,16 @@ def _cautions(figures: Figures) -> Iterator[str]:
     for block in chain.from_iterable(valid_replicates(figures.run.blocks).values()):
         if block.variant in figures.run.head.variants:  # and not the control
             blocks[block.variant].append(block)
+    slower = {(*each.pair, each.metric) for each in figures.comparisons if each.verdict == SLOWER}
     for pair in figures.pairs:
         before, after = (figures.run.wire.get(each) for each in pair.pair)
         if before and after:
             yield from _kept_results(pair, before, after)
         old, new = _start_s(blocks[pair.baseline]), _start_s(blocks[pair.variant])
-        if old is not None and new is not None and new > max(old * _MUCH_LONGER_START, old + _MUCH_LONGER_START_S):
+        is_long = (
+            old is not None and new is not None and new > max(old * _MUCH_LONGER_START, old + _MUCH_LONGER_START_S)
+        )
+        if is_long and (*pair.pair, "start_cpu_s") not in slower:
             started = f"{units.duration(new)} of CPU time, {pair.baseline} {units.duration(old)}"
             yield f"The start of {pair.variant} takes {started}: no effect contains that."
     for variant, counted in figures.run.wire.items():

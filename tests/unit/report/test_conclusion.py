@@ -250,6 +250,9 @@ def test_work_beside_the_requests_is_named(figures: Figures) -> None:
     assert "The start of quick takes 2.00 s of CPU time, base 1.00 s: no effect contains that." in said
     assert "quick does 50 % of its work after its responses" in said
     assert "base does" not in said
+    start = compared(SLOWER, 2.0, metric="start_cpu_s")
+    figures = replace(figures, comparisons=(start,), run=replace(figures.run, blocks=blocks))
+    assert "The start of quick takes" not in conclusion(figures)  # its effect has a sentence
 
 
 def test_how_responses_differ_is_said_once_in_the_markdown(tmp_path: Path) -> None:
