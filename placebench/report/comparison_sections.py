@@ -208,6 +208,9 @@ def _shown_replicates(figures: Figures) -> list[Comparison]:
 
 
 def _replicates_chart(figures: Figures) -> Chart:
+    """Draw the ratio of each replicate by the primary metric, and by one other as rings; more would look alike."""
+    primary = figures.primaries[0].metric
+    shown = sorted(_shown_replicates(figures), key=lambda each: each.metric != primary)
     series = [
         PointSeries(
             METRIC_LABELS[each.metric],
@@ -216,7 +219,7 @@ def _replicates_chart(figures: Figures) -> Chart:
             is_ring=number > 0,
             level=each.ratio,
         )
-        for number, each in enumerate(_shown_replicates(figures))
+        for number, each in enumerate(shown[:2])
     ]
     svg = points(
         series,

@@ -194,7 +194,12 @@ def _request(figures: Figures) -> Section:
         ("Changed alike by all variants", f"{', '.join(made.changing_tables)}, not compared"),
     ]
     own = [each for each, is_there in zip(own, (varying, made.left_out, made.changing_tables), strict=True) if is_there]
-    facts = [("Responses", same), *own, *digest, *_workload_facts(figures.run.head.settings.get("workload", {}))]
+    load = []
+    if (users := compared_users(figures.run)) > 1:
+        load = [("Load", f"{units.numbered(users, 'user')} at the same time")]
+    if rate := compared_rate(figures.run):
+        load = [("Load", f"{rate:g} requests per second, whatever the responses")]
+    facts = [*load, ("Responses", same), *own, *digest, *_workload_facts(figures.run.head.settings.get("workload", {}))]
     return request_section(figures.run.head, facts, *notes)
 
 

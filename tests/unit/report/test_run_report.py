@@ -1,5 +1,7 @@
 """The page of a run: what it says, and what it keeps to itself."""
 
+import json
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -51,6 +53,40 @@ def test_it_shows_the_request_and_that_the_responses_agree(tmp_path: Path) -> No
     assert "/allocation_candidates?resources=DISK_GB:10" in words
     assert "a41f3f0c9be27d58" in words
     assert "the same from all 7 variants: 2\u202f000 allocation requests, 7\u202f000 provider summaries" in words
+
+
+@pytest.mark.parametrize(
+    ("settings", "counter", "load"),
+    [
+        ({"users": 40}, "elapsed_s", "Load40 users at the same time"),
+        ({"users": 1, "rate": 50.0}, "at_rate_s", "Load50 requests per second, whatever the responses"),
+    ],
+)
+def test_the_load_stands_beside_the_request(
+    settings: dict[str, float], counter: str, load: str, tmp_path: Path
+) -> None:
+    """The chart of the replicates has the primary metric and one other, whose dots are told apart."""
+    folder = write_run(tmp_path / "run", FakeRun(variants=("naive", "tuned")))
+    head = RunHead.load(folder / "run.json")
+    replace(head, command="compare", settings={**head.settings, **settings}).save(folder / "run.json")
+    blocks = [json.loads(line) for line in (folder / "blocks.jsonl").read_text().splitlines()]
+    for block in blocks:
+        block["counters"] |= {
+            counter: sum(block["wall_s"]),
+            "client_cpu_s": 0.001,
+            "late_arrivals": 0,
+            "scheduled_s": 1.0,
+        }
+    (folder / "blocks.jsonl").write_text("".join(json.dumps(each) + "\n" for each in blocks))
+
+    page = write_report(folder).read_text()
+    text = Text()
+    text.feed(page)
+
+    assert load in "".join(line.strip() for line in text.words.splitlines())
+    chart = page.partition("Replicates in the order they were made")[2].partition("</svg>")[0]
+    discs, rings = (len(re.findall(rf'class="[^"]*\b{kind}\b', chart)) for kind in ("disc", "ring"))
+    assert 6 == discs >= rings
 
 
 def test_each_step_says_what_it_adds_and_why(tmp_path: Path) -> None:
