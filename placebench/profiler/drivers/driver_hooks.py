@@ -9,6 +9,7 @@ import gc
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
@@ -179,7 +180,8 @@ class DriverHooks(DriverRecorder):
         if self.installed:
             self.installed = False
             self.patches.remove()
-            gc.callbacks.remove(self.garbage_collected)
+            with suppress(ValueError):  # the application may have emptied the list
+                gc.callbacks.remove(self.garbage_collected)
 
 
 _BEFORE = "placebench_before"

@@ -6,6 +6,7 @@ hand to the driver tell how long the driver took; statements come from `Statemen
 
 import gc
 from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -85,7 +86,8 @@ class Hooks(StatementHooks):
         self.stop_commenting()
         for name, listener in self._listeners.items():
             event.remove(self._target, name, listener)
-        gc.callbacks.remove(self.garbage_collected)
+        with suppress(ValueError):  # the application may have emptied the list
+            gc.callbacks.remove(self.garbage_collected)
         for owner in (*classes_of_engines(self._target), *self._engines):
             unwatch_connections(owner)
         self.stop_timing()

@@ -572,6 +572,18 @@ def test_collections_of_garbage_are_counted_inside_the_other_times(engine: Engin
     assert 0 < recording.gc_s < recording.elapsed_s
 
 
+@pytest.mark.parametrize("make", [SqlProfiler, SqlProfiler.for_drivers])
+def test_a_profiler_is_removed_if_the_application_has_emptied_the_callbacks(make: Callable[[], SqlProfiler]) -> None:
+    """Of the garbage collector, where each profiler has one."""
+    before = gc.callbacks[:]
+    profiler = make()
+    gc.callbacks[:] = before
+
+    profiler.remove()
+
+    assert (profiler.active, gc.callbacks) == (False, before)
+
+
 def test_after_removal_nothing_listens(engine: Engine) -> None:
     """The engine has the listeners it had before, gc none of ours, and the pool its own queue."""
     listeners = len(engine.dispatch.before_cursor_execute), len(gc.callbacks)
