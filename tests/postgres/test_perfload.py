@@ -411,6 +411,6 @@ def test_a_folder_that_holds_something_is_refused(own_server: dict[str, str], tm
         stdout, stderr = command.communicate(timeout=60)
 
     assert (command.returncode, stdout) == (2, "")
-    refusal = f"{tmp_path / 'run'} is not empty, a run wants a folder of its own: name another with --out"
+    refusal = f"{tmp_path / 'run'} is not empty, and a run needs its own folder: name another with --out"
     assert stderr.splitlines() == [f"placebench lab perfload: {refusal}"]
     assert (tmp_path / "run" / "run.json").read_text() == "mine"

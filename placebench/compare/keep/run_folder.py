@@ -214,10 +214,10 @@ def claim_folder(folder: Path, *, can_resume: bool = False) -> Path:
     can_resume: whether the command has --resume, which the error names if the folder holds a run.
     """
     if folder.exists() and not folder.is_dir():
-        raise RunFolderError(f"{folder} is a file, a run wants a folder of its own: name another with --out")
+        raise RunFolderError(f"{folder} is a file, and a run needs its own folder: name another with --out")
     if folder.exists() and any(folder.iterdir()):
         resume = ", or continue this run with --resume" if can_resume and (folder / "run.json").is_file() else ""
-        raise RunFolderError(f"{folder} is not empty, a run wants a folder of its own: name another with --out{resume}")
+        raise RunFolderError(f"{folder} is not empty, and a run needs its own folder: name another with --out{resume}")
     make_folder(folder, error=RunFolderError)
     try:
         (folder / "log").mkdir(mode=0o700)

@@ -35,9 +35,9 @@ def test_a_run_wants_a_folder_of_its_own(tmp_path: Path) -> None:
     """Neither a file nor a folder with something in it."""
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(RunFolderError, match=r"/file is a file, a run wants a folder of its own: name another"):
+    with pytest.raises(RunFolderError, match=r"/file is a file, and a run needs its own folder: name another"):
         claim_folder(tmp_path / "file")
-    with pytest.raises(RunFolderError, match=r"is not empty, a run wants a folder of its own.*--out$"):
+    with pytest.raises(RunFolderError, match=r"is not empty, and a run needs its own folder.*--out$"):
         claim_folder(tmp_path, can_resume=True)
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(RunFolderError, match=r"--out, or continue this run with --resume$"):
