@@ -60,7 +60,8 @@ class LoopWatch:
         self._begun: set[LoopThread] = set()
         """Threads in whose running stretch the first recording has begun."""
         self._wrapped: list[tuple[Any, str, Any, Any]] = []
-        self._wrapped_loops: set[type] = set()
+        self._wrapped_loops: dict[type, Any] = {}
+        """Their `call_soon` before, by class."""
         self._looking = _thread.allocate_lock()
         self._is_removed = False
         self._get_ident: Callable[[], int] = _thread.get_ident
@@ -210,12 +211,13 @@ class LoopWatch:
         if loop is not None:
             kind = type(loop)
             name = kind.__module__.partition(".")[0]
-            if not self._wrapped_loops.intersection(kind.__mro__):
-                call_soon: Any = loop.call_soon
+            if not self._wrapped_loops.keys() & kind.__mro__:
                 self._wrap_loop(kind, name)
-                # What runs now was called before: it has ended when the loop turns.
-                thread = self._threads.get(self._get_ident()) or self._add_thread(name)
-                Context().run(call_soon, self._first_ended, thread, recording, call_soon)
+            thread = self._threads.get(self._get_ident()) or self._add_thread(name)
+            if not thread.started:
+                # What runs now was called while nothing was recorded, and is not timed: it ends before the loop turns.
+                call_soon = next(self._wrapped_loops[each] for each in kind.__mro__ if each in self._wrapped_loops)
+                Context().run(call_soon, loop, self._first_ended, thread, recording, loop.call_soon)
             return name
         if trio is not None and trio.lowlevel.in_trio_run():
             token = trio.lowlevel.current_trio_token()
@@ -230,9 +232,9 @@ class LoopWatch:
         return name if sys.modules["greenlet"].getcurrent().parent is not None else None
 
     def _wrap_loop(self, kind: type, name: str) -> None:
-        self._wrapped_loops.add(kind)
         before: Any = vars(kind).get("call_soon")
         original: Any = kind.call_soon  # type: ignore[attr-defined]
+        self._wrapped_loops[kind] = original
         running, late, begun, threads = self._running, self._late, self._begun, self._threads
         clock, get_ident = self._clock, _thread.get_ident
 
@@ -272,7 +274,7 @@ class LoopWatch:
         """Note that the stretch has ended in which the first recording began."""
         if thread in self._begun:
             self._begun.discard(thread)
-            if self._clock() - thread.started >= MIN_BLOCK_S:
+            if thread.started and self._clock() - thread.started >= MIN_BLOCK_S:
                 self._stretch_ended(thread, recording, schedule)
             thread.started = 0.0
 

@@ -58,6 +58,9 @@ def test_the_request_that_waited_for_a_blocked_server_is_named(tmp_path: Path, l
         assert server.stdin is not None
         assert server.stdout is not None
         port = int(server.stdout.readline())
+        # What is done once, such as imports, may hold the loop too: then nobody is late for what came before.
+        with connection(port, "/unknown") as unknown:
+            assert status(unknown) == 404
         with connection(port, "/report") as report:
             assert server.stdout.readline() == "held\n"
             time.sleep(0.1)
