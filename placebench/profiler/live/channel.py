@@ -140,9 +140,10 @@ class RecordingSender:
         """Send one recording; it is dropped if the command is gone or takes too long."""
         try:
             session = None if recording.session is None else recording.session.to_json()
-            document = {"pid": os.getpid(), "dropped": self._dropped}
+            dropped = self._dropped
+            document = {"pid": os.getpid(), "dropped": dropped}
             self._write({**document, "recording": recording.to_json(), "session": session})
-            self._dropped = 0
+            self._dropped -= dropped  # others may have been dropped meanwhile
         except (OSError, ValueError, RecursionError):
             self._dropped += 1
             self._disconnect()
