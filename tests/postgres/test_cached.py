@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, event, insert, text
+from psycopg2_statements import after_each_statement
+from sqlalchemy import Engine, create_engine, insert, text
 from werkzeug.test import Client
 
 from placebench.lab.inventory import tables
@@ -59,13 +60,13 @@ def test_who_writes_between_two_statements_is_not_seen(engine: Engine, database_
     before = asked(engine, name, QUERY)
     statements, at = 0, 0
 
-    def intrude(*_: Any) -> None:
+    def intrude(_: object) -> None:
         nonlocal statements
         statements += 1
         if statements == at:
             run(writer, "DELETE FROM inventories; UPDATE resource_providers SET name = name || 'x'")
 
-    event.listen(engine, "after_cursor_execute", intrude)
+    after_each_statement(engine, intrude)
     while at <= statements:
         statements, at = 0, at + 1
         with writer.begin() as connection:

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from meddlers import CLOUD, QUERIES, Meddler, Service, compare, meddling, send_to, uuid
-from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_url, text
+from psycopg2_statements import after_each_statement
+from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
 from werkzeug.test import Client
 
@@ -180,10 +181,10 @@ def test_responses_of_threads_that_share_an_index_are_linearizable(url: str, eng
     after_one_message, wrong = [], []
     register.step()
 
-    @event.listens_for(engine, "before_cursor_execute")
-    def note(connection: Connection, *_: object) -> None:
-        driver: Any = connection.connection.dbapi_connection
-        in_autocommit[threading.get_ident()].append(driver.autocommit)
+    def note(connection: Any) -> None:
+        in_autocommit[threading.get_ident()].append(connection.autocommit)
+
+    after_each_statement(engine, note)
 
     def ask(number: int) -> None:
         client = Client(app)
