@@ -91,6 +91,7 @@ class PersistentServer:
             descriptor = os.open(self.folder, os.O_RDONLY)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)  # one process at a time starts a server here
+                _take_folder(self.folder, account)
                 if self._pid() is not None:
                     return False
                 self._start(ServerInstance(self.folder, self._programs(account), account))
@@ -241,13 +242,17 @@ def state_folder() -> Path:
 
 
 def _make_folder(folder: Path, account: Account) -> None:
-    """Make the folder for *account*; refuses another user's folder, and one that holds anything but our server."""
+    """Make the folder, if it does not exist, where *account* can enter it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     if not account.may_enter(folder.parent):
         raise DatabaseError(
             f"the user {account.name}, who runs root's servers, cannot enter {folder.parent}: name another --dir"
         )
     folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _take_folder(folder: Path, account: Account) -> None:
+    """Let *account* enter the folder; refuses another user's folder, and one that holds anything but our server."""
     if any(folder.iterdir()):
         if not (folder / "server.json").exists():
             raise DatabaseError(f"{folder} holds other files: name a new or an empty folder with --dir")
