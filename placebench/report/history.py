@@ -51,10 +51,11 @@ def history_report(path: Path, history: History, series: Sequence[Series], *, sh
         Column("subject", lambda each: each.subject, wide=True),
     ]
     newest = all_points(series)[::-1]
+    checks = [_check(each, shallow=shallow) for each in series]
     if not history.entries:
         headline = "No commit has been measured yet: `placebench history add --reference TAG` measures the first."
     else:
-        undecided = [METRIC_LABELS[each.metric] for each in series if len(each.points) < MIN_POINTS]
+        undecided = [METRIC_LABELS[each.variant] for each in checks if each.outcome == "inconclusive"]
         found = "No verdict" if len(undecided) == len(series) else "No regression"
         found = units.numbered(len(regressions), "regression") if regressions else found
         end = f"; undecided: {', '.join(undecided)}" if undecided else ""
@@ -87,7 +88,7 @@ def history_report(path: Path, history: History, series: Sequence[Series], *, sh
         sections=[_section(each) for each in series if each.points],
         notes=(_POINTS, _STEPS, _REGRESSIONS),
         about=f"{len(history.entries)} measurements, {_reference(history)}",
-        checks=[_check(each, shallow=shallow) for each in series],
+        checks=checks,
         can_rebuild=False,
         is_of_run=False,
     )

@@ -158,10 +158,10 @@ def test_a_shallow_clone_is_not_green(
 ) -> None:
     """Where the commits before the step are missing, the line says how to get them; the whole clone finds the step.
 
-    The table of `show` has the outcome of `check`.
+    The headline and the table of `show` have the outcome of `check`.
     """
     history = write_history(shop, RISEN).read_text()
-    for depth, code, outcome in (("5", 2, "inconclusive"), ("100", 1, "failed")):
+    for depth, code, outcome, verdict in (("5", 2, "inconclusive", "No verdict"), ("100", 1, "failed", "1 regression")):
         clone = tmp_path_factory.mktemp("clone")
         git(clone, "clone", "-q", "--depth", depth, f"file://{shop}", ".")
         (clone / "placebench-history.jsonl").write_text(history)
@@ -170,7 +170,9 @@ def test_a_shallow_clone_is_not_green(
         assert code == main(CHECK)
         assert ("`git fetch --unshallow`" in capsys.readouterr().err) == (code == 2)
         assert 0 == main(["history", "show", "--metric", "cpu_s"])
-        assert [outcome] == re.findall(r"no regression of server CPU +cpu_s +(\w+)", capsys.readouterr().out)
+        shown = capsys.readouterr().out
+        assert [verdict] == re.findall(r"^(.+) in \d+ commits against", shown, re.MULTILINE)
+        assert [outcome] == re.findall(r"no regression of server CPU +cpu_s +(\w+)", shown)
 
 
 def test_commits_that_a_rebase_replaced_are_named_and_left_out(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
