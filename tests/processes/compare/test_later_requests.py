@@ -18,7 +18,7 @@ KEPT = []
 
 
 def wsgi(environ, start_response):
-    if not KEPT or os.environ["KIND"] == "honest" or next(NUMBER) < 60:
+    if not KEPT or os.environ["KIND"] == "honest" or next(NUMBER) < 150:
         with sqlite3.connect(os.environ["DATABASE_URL"].removeprefix("sqlite:///")) as connection:
             KEPT[:] = connection.execute("SELECT sum(number) FROM numbers").fetchone()
     start_response("200 OK", [("Content-Type", "text/plain")])
