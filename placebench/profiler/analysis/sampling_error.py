@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 _EXACT = ("sql", "plan", "gc")
 _Z = 1.96
 """For 95 %."""
-_SHIFTS = {0.010: (0.02, 0.14), 0.00025: (0.13, 0.17)}
+_SHIFTS = {0.010: (0.03, 0.15), 0.00025: (0.10, 0.13)}
 """By the interval, which is that of `sampled` or of `flame`: docs/explanation/overhead.md#per-program, rounded up."""
 
 
