@@ -329,6 +329,8 @@ def test_the_sampling_thread_ends_if_the_application_has_emptied_the_callbacks(
 
     until(lambda: not thread._running.locked())
 
+    assert not thread._running.locked()
+
 
 @pytest.mark.usefixtures("stand_in")
 def test_fast_requests_are_sampled_too(engine: Engine) -> None:
