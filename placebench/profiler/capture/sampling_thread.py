@@ -19,7 +19,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import accumulate, chain, count, repeat, takewhile
@@ -144,26 +144,25 @@ def frames_before_check(frames: Frames) -> Frames:
 
 
 class _SamplingThread:
-    """A thread that takes the samples of all flame graphs that were added; no call waits for a lock."""
+    """A thread that takes the samples of all flame graphs that were added; no call waits until one is taken."""
 
     def __init__(self) -> None:
         # Weakly: a request that never ends is not sampled for ever.
         self._sampled: WeakValueDictionary[int, ThreadSamples] = WeakValueDictionary()
         self._running = threading.Lock()
-        self._switch_interval = _SwitchInterval()
+        self._switch_interval = _SwitchInterval(self._sampled)
         self._idle_loop = IdleEventLoop()
 
     def add(self, samples: ThreadSamples) -> None:
         """Start sampling the thread of *samples*."""
         self._sampled[id(samples)] = samples
-        self._switch_interval.shorten()
+        self._switch_interval.update()
         self._start(samples.interval_s)
 
     def remove(self, samples: ThreadSamples) -> None:
         """Stop sampling the thread of *samples*."""
         self._sampled.pop(id(samples), None)
-        if not self._sampled:
-            self._switch_interval.restore()
+        self._switch_interval.update()
 
     def _start(self, interval_s: float) -> None:
         if self._running.acquire(blocking=False):
@@ -183,9 +182,7 @@ class _SamplingThread:
             self._switch_interval.adapt(time.thread_time() - cpu_s, time.perf_counter() - began)
             wanted_s = self._sample()
             interval_s, idle_s = (wanted_s, 0.0) if wanted_s else (interval_s, idle_s + interval_s)
-            if wanted_s:  # another thread may have been started, or have restored it meanwhile
-                self._switch_interval.shorten()
-        self._switch_interval.restore()
+            self._switch_interval.update()
         with suppress(ValueError):  # the application may have emptied the list
             gc.callbacks.remove(self._switch_interval.collected)
         self._running.release()
@@ -218,9 +215,12 @@ class _SwitchInterval:
     to some 100 ms: the interval is long meanwhile (`collected`). Threads that compute at the same time take
     turns more often then, which costs six of them a third of their time at 0.1 ms and a tenth at 1 ms. So it is short
     for one thread only.
+
+    sampled: what is sampled now; others may change it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sampled: Sized) -> None:
+        self._sampled = sampled
         self._before_s = self._short_s = 0.0
         self._own_s: float | None = None
         self._is_collecting = False
@@ -242,13 +242,18 @@ class _SwitchInterval:
 
     def lengthen(self) -> None:
         """Let other threads wait quietly while one keeps the GIL that has just got it."""
-        self._set(self._before_s)
+        with _SWITCHING:
+            self._set(self._before_s)
 
     def collected(self, phase: str, details: dict[str, int]) -> None:
         """Let the sampling thread wait quietly during a garbage collection; registered in `gc.callbacks`."""
         if details["generation"]:  # the youngest takes less time than this
             self._is_collecting = phase == "start"
-            self._set(self._before_s if self._is_collecting else self._short_s)
+            if _SWITCHING.acquire(blocking=False):  # else its thread sets the interval now; ours must not wait here
+                try:
+                    self._set(self._before_s if self._is_collecting else self._short_s)
+                finally:
+                    _SWITCHING.release()
 
     def _set(self, interval_s: float) -> None:
         """Set the switch interval if nobody else has set it meanwhile."""
@@ -256,7 +261,15 @@ class _SwitchInterval:
             sys.setswitchinterval(interval_s)
             self._own_s = sys.getswitchinterval()
 
-    def shorten(self) -> None:
+    def update(self) -> None:
+        """Shorten the switch interval if something is sampled, else set that of before again; idempotent."""
+        with _SWITCHING:
+            if self._sampled:
+                self._shorten()
+            else:
+                self.restore()
+
+    def _shorten(self) -> None:
         """Set the switch interval for the present number of threads, unless the application's own is shorter."""
         current_s = sys.getswitchinterval()
         if self._own_s is None:
@@ -271,12 +284,17 @@ class _SwitchInterval:
                 self._set(wanted_s)
 
     def restore(self) -> None:
-        """Set the switch interval of before again; idempotent."""
+        """Set the switch interval of before again, although something may be sampled."""
         own_s, self._own_s = self._own_s, None
         if own_s is not None and sys.getswitchinterval() == own_s:
             sys.setswitchinterval(self._before_s)
 
 
+_SWITCHING = threading.RLock()
+"""Held while the switch interval is read and set: a thread that lost the GIL in between would undo another's change.
+
+It is reentrant, since the end of a recording can interrupt its holder, as a finalizer or in a signal's handler.
+"""
 _ALONE_S, _BESIDE_ONE_S, _AMONG_THREADS_S = 0.00002, 0.0001, 0.001
 _MAX_CPU_SHARE, _NEWEST_SHARE, _KEPT_SHARE = 0.02, 0.3, 0.97
 
@@ -290,6 +308,7 @@ def _thread() -> _SamplingThread:
 
 def _restore_in_child() -> None:
     """Restore the switch interval in a forked process, which has no sampling thread."""
+    _SWITCHING.release()
     if (thread := _THREADS.get(os.getppid())) is not None:
         thread._switch_interval.restore()
         with suppress(ValueError):
@@ -297,7 +316,8 @@ def _restore_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_restore_in_child)
+    # The child's copy of the lock is free then, and the switch interval is one that was set completely.
+    os.register_at_fork(before=_SWITCHING.acquire, after_in_parent=_SWITCHING.release, after_in_child=_restore_in_child)
 
 
 @contextmanager

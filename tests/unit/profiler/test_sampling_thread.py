@@ -284,6 +284,70 @@ def test_the_switch_interval_is_the_applications_again(engine: Engine, switch_in
     assert [max(seen) <= 0.001, of_child, sys.getswitchinterval()] == [True, switch_interval, switch_interval]
 
 
+class Interrupted:
+    """The module `sys`, whose `setswitchinterval` ends a recording in another thread as soon as it has set one."""
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        self._end = threading.Thread(target=end)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys, name)
+
+    def setswitchinterval(self, interval_s: float) -> None:
+        """Set it, and let the other thread run until it has ended or waits for this one."""
+        sys.setswitchinterval(interval_s)
+        if self._end.ident is None:
+            self._end.start()
+            self._end.join(0.05)
+
+
+@pytest.mark.parametrize("change", ["update", "lengthen"])
+def test_a_recording_that_ends_while_the_switch_interval_is_set_restores_it(
+    monkeypatch: pytest.MonkeyPatch, switch_interval: float, change: str
+) -> None:
+    """A sampling thread that loses the GIL then does not put its own interval back."""
+    sampled = [1]
+    interval = sampling_thread._SwitchInterval(sampled)
+    if change == "lengthen":
+        interval.update()
+
+    def end() -> None:
+        sampled.clear()
+        interval.update()
+
+    interrupted = Interrupted(end)
+    monkeypatch.setattr(sampling_thread, "sys", interrupted)
+    getattr(interval, change)()
+    interrupted._end.join()
+
+    assert (sys.getswitchinterval(), interval._own_s) == (switch_interval, None)
+
+
+def test_a_recording_that_ends_after_its_last_sample_restores_the_switch_interval(
+    monkeypatch: pytest.MonkeyPatch, switch_interval: float
+) -> None:
+    """The sampling thread, which has just sampled it, does not shorten the interval once more."""
+    monkeypatch.setattr(sampling_thread, "_IDLE_S", 0.02)
+    thread = sampling_thread._SamplingThread()
+    seen: list[float] = []
+
+    def sample() -> float | None:
+        if thread._sampled:
+            made._thread.remove(made)
+            return made.interval_s
+        seen.append(sys.getswitchinterval())
+        return None
+
+    monkeypatch.setattr(sampling_thread, "_thread", lambda: thread)
+    monkeypatch.setattr(thread, "_sample", sample)
+    monkeypatch.setattr(thread._switch_interval, "lengthen", lambda: None)
+    made = sampling_thread.ThreadSamples(time.perf_counter, 0.001, pytest.fail)
+    until(lambda: seen)
+
+    assert seen[0] == switch_interval
+    until(lambda: not thread._running.locked())
+
+
 def test_a_switch_interval_that_the_application_sets_meanwhile_stays(engine: Engine, switch_interval: float) -> None:
     """Nor is one replaced that is shorter already."""
     with recorded(engine, "sampled"):
@@ -491,7 +555,7 @@ def test_the_switch_interval_is_short_unless_a_long_one_costs_less(
     short_cpu_s: float, long_cpu_s: float, chosen_us: tuple[int, int]
 ) -> None:
     """It is 20 µs unless waits for the GIL then take 2 % of the time, and less at 100 µs: after one wait and six."""
-    interval = sampling_thread._SwitchInterval()
+    interval = sampling_thread._SwitchInterval([1])
     interval._own_s = 0.0001
     chosen = []
     for _ in range(6):
@@ -503,7 +567,7 @@ def test_the_switch_interval_is_short_unless_a_long_one_costs_less(
 
 def test_waits_while_nothing_is_sampled_do_not_choose_the_switch_interval() -> None:
     """The application's own interval is in force then."""
-    interval = sampling_thread._SwitchInterval()
+    interval = sampling_thread._SwitchInterval([])
     interval.adapt(0.009, 0.010)
 
     assert round(interval._alone_s * 1e6) == 20
