@@ -351,7 +351,7 @@ def test_a_plan_that_comes_after_the_recording_is_noted(profiler: SqlProfiler, e
 
 @pytest.mark.usefixtures("three_tables")
 def test_the_set_up_of_plans_is_the_profilers_time(engine: Engine) -> None:
-    """Behind a network of 20 ms it is two round trips per checkout, which are neither SQL's nor Python's."""
+    """Behind a network of 20 ms it is three round trips per checkout, which are neither SQL's nor Python's."""
     with open_database_link(engine.url.render_as_string(hide_password=False)) as link:
         distant = create_engine(link.url)
         profiler = SqlProfiler(distant)
@@ -364,6 +364,6 @@ def test_the_set_up_of_plans_is_the_profilers_time(engine: Engine) -> None:
         profiler.remove()
         distant.dispose()
 
-    assert trips == recording.round_trips + 2
-    assert 0.04 <= recording.plan_setup_s <= recording.overhead_s
+    assert trips == recording.round_trips + 3
+    assert 0.06 <= recording.plan_setup_s <= recording.overhead_s
     assert recording.python_s < 0.04

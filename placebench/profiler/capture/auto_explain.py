@@ -11,9 +11,10 @@ If a pooler such as pgbouncer shares a server process between clients, settings 
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from placebench.profiler.model.plan import UnindexedKey
 from placebench.profiler.model.statement_facts import statement_facts
 
 # INFO reaches the client whatever its client_min_messages is, and by default does not reach the server's log.
@@ -26,10 +27,26 @@ _SETTINGS = {
     "log_level": "info",
     # A foreign key's check is a nested statement: an INSERT of a thousand rows would send a thousand plans.
     "log_nested_statements": "off",
+    # The time of these checks is in the plan of the statement all the same.
+    "log_triggers": "on",
     "sample_rate": "1",
 }
 _SET = "; ".join(f"SET auto_explain.{name} = '{value}'" for name, value in _SETTINGS.items())
 _RESET = "; ".join(f"RESET auto_explain.{name}" for name in _SETTINGS)
+# Foreign keys for which a changed or deleted parent makes PostgreSQL read the whole referring table. An index helps if
+# it begins with one of the columns; "is not null" is what every search for a value implies.
+_UNINDEXED_KEYS = """
+select t.tgname, c.conrelid::regclass::text,
+    (select string_agg(a.attname, ', ' order by a.attnum) from pg_attribute a
+        where a.attrelid = c.conrelid and a.attnum = any(c.conkey)),
+    case when r.reltuples > 0 then r.reltuples else pg_relation_size(r.oid) / 100 end
+from pg_constraint c join pg_class r on r.oid = c.conrelid
+    join pg_trigger t on t.tgconstraint = c.oid and t.tgrelid = c.confrelid and t.tgname like 'RI_ConstraintTrigger_a_%'
+where c.contype = 'f' and not exists (
+    select from pg_index i join pg_class x on x.oid = i.indexrelid join pg_am m on m.oid = x.relam
+    where i.indrelid = c.conrelid and i.indisvalid and i.indkey[0] = any(c.conkey) and m.amname in ('btree', 'hash')
+        and (i.indpred is null or pg_get_expr(i.indpred, i.indrelid) ilike '%is not null%'))
+"""
 _MESSAGE = re.compile(r"duration: ([\d.]+) ms  plan:\s*(?=\{)")
 _QUERY_TEXT = re.compile(r'"Query Text":\s*(?=")')
 _CURSOR = re.compile(r"\s*declare\b.*?\bfor\b", re.IGNORECASE | re.DOTALL)
@@ -66,12 +83,14 @@ class Planned(Protocol):
 class PlanFeed:
     """The plans that one connection has received; they belong to the statement that has just run.
 
+    unindexed_keys: the foreign keys without an index at the time of the connect, by the triggers that check them.
     This assignment is right if the server gets statements as simple queries, as from psycopg2.
     """
 
     def __init__(self) -> None:
         self.enabled = False
         self.refusal: str | None = None
+        self.unindexed_keys: Mapping[str, UnindexedKey] = {}
         self._arrived: list[tuple[float, str]] = []
 
     def offer(self, message: str) -> bool:
@@ -161,7 +180,7 @@ class NoticeList(list[str]):
 
 
 def enable_plans(feed: PlanFeed, connection: Any, backend_pid: int) -> None:
-    """Have this session send its plans, or note in `feed.refusal` why it cannot; one or two round trips.
+    """Have this session send its plans, or note in `feed.refusal` why it cannot; two or three round trips.
 
     A refusal is final. connection: as SQLAlchemy's events give it, outside of a transaction.
     backend_pid: the server process that the driver was given at the connect.
@@ -179,6 +198,11 @@ def enable_plans(feed: PlanFeed, connection: Any, backend_pid: int) -> None:
     if reason is not None:
         feed.enabled = False
         feed.refusal = reason if reason == _POOLED else f"no plans: {reason}; {_HOW_TO}"
+        return
+    keys: list[Any] = []
+    _refusal(connection, _UNINDEXED_KEYS, keys)
+    feed.unindexed_keys = {str(trigger): UnindexedKey(*key) for trigger, *key in keys}
+    feed.take()
 
 
 def disable_plans(feed: PlanFeed, connection: Any) -> None:
@@ -214,13 +238,18 @@ def _is_plannable(sql: str) -> bool:
     return statement_facts(sql, "postgresql").first_word in _PLANNABLE
 
 
-def _refusal(connection: Any, sql: str) -> str | None:
-    """Run *sql* in autocommit; return the first line of the server's error, _POOLED behind a pooler, else None."""
+def _refusal(connection: Any, sql: str, rows: list[Any] | None = None) -> str | None:
+    """Run *sql* in autocommit; return the first line of the server's error, _POOLED behind a pooler, else None.
+
+    rows: takes the result of *sql*.
+    """
     autocommit = connection.autocommit
     connection.autocommit = True
     cursor = connection.cursor()
     try:
         cursor.execute(sql)
+        if rows is not None:
+            rows += cursor.fetchall()
     except Exception as error:  # noqa: BLE001  the class is the driver's, which is not imported here
         if type(error).__name__ == "DivisionByZero":
             return _POOLED

@@ -154,6 +154,7 @@ class ConnectionState:
     quiet: whether there is nothing to read after a round trip: no bytes, no plans.
     number: the number of the connection in its recording, from 1 on; None for statements without a connection.
     written: the tables that were written since its last transaction ended; None among them if not all are known.
+    batch: the number of the latest chunk of an ORM's bulk method.
     """
 
     __slots__ = (
@@ -163,6 +164,7 @@ class ConnectionState:
         "_read",
         "_settings",
         "_settings_before",
+        "batch",
         "database",
         "identity",
         "measured_s",
@@ -191,6 +193,7 @@ class ConnectionState:
         self.pool_wait_s: float | None = None
         self.transaction: int | None = None
         self.written: set[str | None] = set()
+        self.batch: int = 0
         self._login: Hashable = None
         self._settings: dict[str, Hashable] = {}
         self._settings_before: dict[str, Hashable] | None = None

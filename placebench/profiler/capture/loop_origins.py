@@ -28,6 +28,8 @@ _SIZED = frozenset({str, bytes, memoryview})
 
 awaiting_load: ContextVar[OrmLoad | None] = ContextVar("placebench_awaiting_load", default=None)
 """What the ORM loads that waits for a driver's thread, in the context of that thread, whose stack does not have it."""
+awaiting_chunk: ContextVar[bool | None] = ContextVar("placebench_awaiting_chunk", default=None)
+"""Whether it writes the first chunk of a bulk method, as `is_first_chunk` returns."""
 
 _Match = tuple[int, int, int]
 """The position of a value, the place whose rows hold it, and their column."""
@@ -90,19 +92,18 @@ class LoopOrigins:
             columns = {match[1:]: origin for match, origin in matches.items() if match[0] in loop.varying}
             first.origins = tuple((origin, column) for (_, column), origin in columns.items())
 
-    def goes_on(self, pending: _Statement, values: Any, walks: frozenset[str]) -> bool:
-        """Return whether *values* go on where those of this place had stopped: at the next range of keys, or page.
+    def goes_on(self, pending: _Statement, given: Sequence[Any], walks: frozenset[str]) -> bool:
+        """Return whether the values *given* go on where those of this place had stopped: at the next range, or page.
 
         walks: as in `StatementFacts`. A range begins at the end of the one before, and a page behind its last row.
         """
-        given = list(values.values()) if isinstance(values, Mapping) else values
-        if not isinstance(given, list | tuple) or len(given) > _MAX_WALK_VALUES:
+        if len(given) > _MAX_WALK_VALUES:
             return False
         lines = tuple(each and each[1] for each in (pending.caller, pending.outer_caller))
         place = hash((pending.fingerprint, lines))
         last = self._walks.get(place)
         if last is not None or len(self._walks) < _MAX_PLACES:
-            self._walks[place] = tuple(given), pending
+            self._walks[place] = given, pending
             pending.keeps_last_row = True
         if last is None or len(last[0]) != len(given):
             return False

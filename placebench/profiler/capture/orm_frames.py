@@ -1,11 +1,11 @@
 """Which ORM runs a statement, and what it loads by it, read from the frames between the driver and the application.
 
-The main function is `orm_load`. It imports no ORM: a frame tells by its file whose code it is, and by its variables
-which relation is loaded. SQLAlchemy's relations are known from its compiled statements instead.
+The main functions are `orm_load` and `is_first_chunk`. They import no ORM: a frame tells by its file whose code it is,
+and by its variables what is loaded or written. SQLAlchemy's relations are known from its compiled statements instead.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
@@ -13,6 +13,7 @@ from placebench.profiler.capture.stack import is_application_file
 from placebench.profiler.model.statement import OrmLoad
 
 _MAX_FRAMES = 80
+_MAX_FRAMES_OF_A_WRITE = 25
 
 
 def orm_load(frame: FrameType | None) -> OrmLoad | None:
@@ -36,6 +37,24 @@ def orm_load(frame: FrameType | None) -> OrmLoad | None:
             unnamed = unnamed or OrmLoad(orm, _version(orm))
         frame = frame.f_back
     return unnamed
+
+
+def is_first_chunk(frame: FrameType | None) -> bool | None:
+    """Return whether a bulk method of an ORM writes the first of its chunks; None if there is no such method.
+
+    Of the frames at and above *frame* only the nearest are read: this runs for every write.
+    """
+    for _ in range(_MAX_FRAMES_OF_A_WRITE):
+        if frame is None:
+            break
+        read = _BULK_METHODS.get(frame.f_code.co_name)
+        if read is not None and any(each in frame.f_code.co_filename for each in _READERS):
+            try:
+                return bool(read(frame.f_locals))
+            except Exception:  # noqa: BLE001  another version's frames
+                return None
+        frame = frame.f_back
+    return None
 
 
 def managed_tables() -> set[str]:
@@ -137,4 +156,26 @@ _READERS: dict[str, tuple[str, Callable[[FrameType], Any]]] = {
     "/tortoise/": ("tortoise", _tortoise),
     "/piccolo/": ("piccolo", _piccolo),
     "/sqlalchemy/": ("sqlalchemy", _sqlalchemy),
+}
+
+
+def _is_first_of_bulk_update(variables: Mapping[str, Any]) -> bool:
+    """Django keeps the keys of each chunk in a list; peewee has the objects of this chunk."""
+    if "updates" in variables:
+        return variables["pks"] is variables["updates"][0][0]
+    return variables["batch"][0] is variables["model_list"][0]
+
+
+def _is_first_of_execute_many(variables: Mapping[str, Any]) -> bool:
+    """Tortoise's bulk_update and bulk_create."""
+    if "queries_with_params" in variables:
+        return variables["values"] is variables["queries_with_params"][0][1]
+    return variables["instance_chunk"][0] is next(iter(variables["self"]._objects))
+
+
+_BULK_METHODS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    "_batched_insert": lambda variables: variables["item"][0] is variables["objs"][0],
+    "bulk_create": lambda variables: variables["batch"][0] is variables["model_list"][0],
+    "bulk_update": _is_first_of_bulk_update,
+    "_execute_many": _is_first_of_execute_many,
 }

@@ -4,17 +4,18 @@ The main classes are `PendingStatement`, `RecordingContext` (what all pending st
 `_DuplicateDetector` (statements that run again with equal values, rows that are fetched again).
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from placebench.profiler.capture.connection_state import ConnectionState
-from placebench.profiler.capture.loop_origins import MAX_SAMPLED_ROWS, LoopOrigins, is_wide
+from placebench.profiler.capture.loop_origins import MAX_SAMPLED_ROWS, LoopOrigins, awaiting_chunk, is_wide
 from placebench.profiler.capture.options import Clock, Options
-from placebench.profiler.capture.orm_frames import managed_tables
+from placebench.profiler.capture.orm_frames import is_first_chunk, managed_tables
 from placebench.profiler.capture.sent_values import UNKNOWN, comparable, count_values
 from placebench.profiler.model.plan import PlanNode, read_plan
-from placebench.profiler.model.sql_tokens import redacted
+from placebench.profiler.model.sql_tokens import MAX_REMEMBERED_LENGTH, literal_values, redacted
 from placebench.profiler.model.statement import Caller, DatabaseAddress, OrmLoad, Statement, Transaction
 from placebench.profiler.model.statement_facts import SECOND_STATEMENT, StatementFacts, statement_facts
 
@@ -450,10 +451,11 @@ class PendingStatement:
         cursor: returns values of unknown classes after they were sent.
         """
         if facts.kind != "read":
-            if facts.walks and self.recording.origins.goes_on(self, values, facts.walks):
-                self.sequel = "next"
+            self._note_walk(sql, values, facts.walks)
             self.recording.duplicates.add_write(facts.table, self.connection)
             self.repeated = False
+            if self.batch is None and facts.kind in ("insert", "update"):
+                self._count_chunk()
             if facts.setting is not None:
                 value = (sql, comparable(values)) if facts.first_word not in ("reset", "discard") else None
                 self.connection.change_setting(*facts.setting, value)
@@ -466,8 +468,24 @@ class PendingStatement:
         self.sample = []
         if values is not UNKNOWN:  # those of a statement that is only prepared come with its execution
             self.recording.origins.executed(self, values)
-            if facts.walks and self.recording.origins.goes_on(self, values, facts.walks):
-                self.sequel = "next"
+            self._note_walk(sql, values, facts.walks)
+
+    def _note_walk(self, sql: str, values: object, walks: frozenset[str]) -> None:
+        """Note whether the statement reads or writes the next part of a table; values may be written into its text."""
+        if walks and len(sql) <= MAX_REMEMBERED_LENGTH:
+            given = list(values.values()) if isinstance(values, Mapping) else values
+            if given is None or isinstance(given, list | tuple):
+                literals = literal_values(sql, self.dialect)
+                if self.recording.origins.goes_on(self, (*(given or ()), *literals), walks):
+                    self.sequel = "next"
+
+    def _count_chunk(self) -> None:
+        """Number the statements of one call of an ORM's bulk_create or bulk_update."""
+        is_first = awaiting_chunk.get()
+        if is_first is None:
+            is_first = is_first_chunk(sys._getframe(2))
+        if is_first is not None:
+            self.batch = self.connection.batch = 1 if is_first else self.connection.batch + 1
 
     def _compare_sent(self, sql: str, facts: StatementFacts, cursor: _SendingCursor) -> None:
         """Note whether this read ran before, by what the driver sent; skip an executemany, which sent several sets."""
@@ -489,7 +507,9 @@ class PendingStatement:
         """Return the plan that the server sent for this statement; None if it sent none."""
         if self.plan_text is None:
             return None
-        plan = read_plan(self.plan_text, values=self.recording.options.parameters)
+        feed = self.connection.plans
+        keys = {} if feed is None else feed.unindexed_keys
+        plan = read_plan(self.plan_text, values=self.recording.options.parameters, unindexed_keys=keys)
         return replace(plan, may_stop=True) if self.is_cursor else plan
 
     def _count_redundant(self, key: KeyColumn, rows: Sequence[Any]) -> None:

@@ -10,8 +10,8 @@ import sys
 from contextvars import copy_context
 from typing import Any
 
-from placebench.profiler.capture.loop_origins import awaiting_load
-from placebench.profiler.capture.orm_frames import orm_load
+from placebench.profiler.capture.loop_origins import awaiting_chunk, awaiting_load
+from placebench.profiler.capture.orm_frames import is_first_chunk, orm_load
 from placebench.profiler.capture.stack import awaiting_callers, find_callers
 from placebench.profiler.capture.timed_cursor import AdaptedConnection, CallRecorder, Replace, TimedCursor, time_adapter
 from placebench.profiler.drivers.sqlite import time_sqlite
@@ -69,6 +69,7 @@ def patch_aiosqlite(recorder: CallRecorder, replace: Replace) -> None:
                 context = copy_context()
                 context.run(awaiting_callers.set, find_callers(sys._getframe(1), recording.application))
                 context.run(awaiting_load.set, orm_load(sys._getframe(1)))
+                context.run(awaiting_chunk.set, is_first_chunk(sys._getframe(1)))
                 call = functools.partial(context.run, call)
             elif recording is not None or recorder.running:
                 call = functools.partial(copy_context().run, call)

@@ -5,14 +5,16 @@ The main class is `PlanNode`, read by `read_plan` from the JSON of auto_explain 
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from placebench.profiler.model.sql_tokens import redacted
 
 _CONDITIONS = ("Index Cond", "Recheck Cond", "Hash Cond", "Merge Cond", "Join Filter", "Filter", "One-Time Filter")
 _MAX_CONDITION = 400
 _MS = 1e-3
+FOREIGN_KEY_SCAN = "Foreign Key Scan"
+"""The kind of a node for the reads of a whole table that refers to changed parents; no node of PostgreSQL's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,12 @@ class PlanNode:
 
     @property
     def estimate_error(self) -> float | None:
-        """The factor between actual and expected rows, 1 or more in either direction; None for an estimate.
+        """The factor between actual and expected rows, 1 or more in either direction; None if one is not known.
 
         It is computed per loop; the planner never expects less than one row, so half a row is no error.
         """
-        if self.loops == 0 or (self.rows is None and self.loops in (None, 1)):
+        is_unknown = self.rows is None and (self.loops in (None, 1) or self.kind == FOREIGN_KEY_SCAN)
+        if self.loops == 0 or is_unknown:
             return None
         low, high = sorted(max(rows / (self.loops or 1), 1.0) for rows in (self.rows or 0.0, self.rows_expected))
         return high / low
@@ -85,17 +88,43 @@ class PlanNode:
             yield from child.walk(depth + 1)
 
 
-def read_plan(text: str, *, values: bool = False) -> PlanNode:
+class UnindexedKey(NamedTuple):
+    """A foreign key without an index: the referring table, its columns, and about how many rows it has."""
+
+    table: str
+    columns: str
+    row_count: float
+
+
+def read_plan(text: str, *, values: bool = False, unindexed_keys: Mapping[str, UnindexedKey] = {}) -> PlanNode:
     """Return the plan in a document of auto_explain or EXPLAIN (FORMAT JSON), without query text and parameters.
 
-    values: keep the constants in conditions, which may be secrets. Raises ValueError if *text* is not such a document.
+    values: keep the constants in conditions, which may be secrets. unindexed_keys: by the names of their triggers; the
+    scans of such a trigger are a node `FOREIGN_KEY_SCAN` below the first one. Raises ValueError if *text* is not such a
+    document.
     """
     document = json.loads(text)
     if isinstance(document, list):
         document = document[0] if document else {}
     if not isinstance(document, dict) or "Plan" not in document:
         raise ValueError("no plan in this document")
-    return _node(document["Plan"], values=values)
+    plan = _node(document["Plan"], values=values)
+    checks = [
+        PlanNode(
+            kind=FOREIGN_KEY_SCAN,
+            relation=key.table,
+            condition=" and ".join(f"{column} = ?" for column in key.columns.split(", ")),
+            rows_expected=key.row_count * trigger["Calls"],
+            loops=int(trigger["Calls"]),
+            elapsed_s=trigger.get("Time", 0.0) * _MS,
+        )
+        for trigger in document.get("Triggers", ())
+        if (key := unindexed_keys.get(trigger.get("Trigger Name"))) is not None
+    ]
+    if not checks:
+        return plan
+    elapsed_s = (plan.elapsed_s or 0.0) + sum(check.elapsed_s or 0.0 for check in checks)
+    return replace(plan, elapsed_s=elapsed_s, children=(*plan.children, *checks))
 
 
 def _node(fields: Mapping[str, Any], *, values: bool, may_stop: bool = False) -> PlanNode:

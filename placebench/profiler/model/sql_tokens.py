@@ -10,6 +10,7 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
+from datetime import date
 from typing import TypeVar
 
 _T = TypeVar("_T")
@@ -402,6 +403,23 @@ def _shown(kind: str, text: str) -> str:
     if kind == "comment" and not text.startswith("/*+"):
         return "/* ? */" if text[0] == "/" else f"{text[0] if text[0] == '#' else '--'} ?"
     return "?" if kind == "value" else text
+
+
+@remembered_for_short_texts
+def literal_values(sql: str, dialect: str | None = None) -> tuple[int | date | str, ...]:
+    """Return the literals of a text in order: whole numbers and days as such, others as they are written."""
+    values: list[int | date | str] = []
+    before = ""
+    for kind, text in significant_tokens(sql, dialect):
+        if kind == "value":
+            try:
+                values.append(
+                    int(before + text) if text.isascii() and text.isdigit() else date.fromisoformat(text[1:-1])
+                )
+            except ValueError:
+                values.append(text)
+        before = "-" if text == "-" else ""
+    return tuple(values)
 
 
 def with_numbered_placeholders(

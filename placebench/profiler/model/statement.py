@@ -118,7 +118,8 @@ class Statement:
         it goes on where its line had stopped, at the next range of keys or the next page; None for others.
     relationship: the relationship of the ORM that it loads, such as "Order.items"; None if it loads none.
     outer_caller: the next line of the application above the caller, which called the helper that ran the statement.
-    batch: the number of the batch of an insertmanyvalues, 1 for the first; None for other statements.
+    batch: the number of the batch of an insertmanyvalues, or of bulk_create or bulk_update of Django, peewee and
+        Tortoise, 1 for the first; None for other statements.
     connection: the number of the connection in its recording, 1 for the first; None if it had none.
     database: the database of the connection; None if the driver is not known.
     value_count: the number of values of a read, those in a list one by one, or of sets of values of an executemany;

@@ -220,3 +220,32 @@ def a_counter_read_again_after_each_update(_: Any) -> None:
     for _number in range(4):
         Order.objects.filter(id=1).update(name=models.F("name"))
         Order.objects.get(id=1)
+
+
+@absent("n+1")
+def small_batches_of_bulk_create(_: Any) -> None:
+    Order.objects.bulk_create([Order(name="bulk") for _ in range(95)], batch_size=10)
+
+
+@absent("n+1")
+def small_batches_of_bulk_update(_: Any) -> None:
+    items = list(Item.objects.all())
+    Item.objects.bulk_update(items, ["name"], batch_size=5)
+
+
+@absent("n+1")
+def small_batches_of_an_upsert(_: Any) -> None:
+    orders = [Order(id=number, name="order") for number in range(1, 13)]
+    Order.objects.bulk_create(orders, 2, update_conflicts=True, update_fields=["name"], unique_fields=["id"])
+
+
+@found("n+1")
+def items_created_in_bulk_for_each_order(_: Any) -> None:
+    for order in Order.objects.bulk_create([Order(name="new") for _ in range(8)]):
+        Item.objects.bulk_create([Item(order=order, name="item") for _ in range(10)], batch_size=10)
+
+
+@found("n+1")
+def items_updated_in_bulk_for_each_order(_: Any) -> None:
+    for order in Order.objects.prefetch_related("items"):
+        Item.objects.bulk_update(list(order.items.all()), ["name"], batch_size=2)

@@ -23,10 +23,26 @@ create index on event (country);
 create table visit (id int primary key, event_id int, place int);
 insert into visit select g, g * 10, g from generate_series(1, 3000) g;
 create index on visit (event_id);
+create table customer (id int primary key, code int unique);
+insert into customer select g, g from generate_series(1, 100) g;
+create table purchase (id int primary key, customer_id int references customer on delete cascade);
+insert into purchase select g, g % 50 + 1 from generate_series(1, 20000) g;
+create table voucher (id int primary key, customer_code int references customer (code));
+insert into voucher select g, g + 50 from generate_series(1, 40) g;
+create table shop (id int primary key);
+insert into shop values (1), (2);
+create table sale (id int primary key, shop_id int references shop on delete cascade, day date);
+insert into sale select g, 1 from generate_series(1, 20000) g;
+create index on sale (shop_id, day);
+create table refund (id int primary key, shop_id int references shop);
+insert into refund select g from generate_series(1, 20000) g;
+create index on refund (shop_id) where shop_id is not null;
+create table folder (id int primary key, folder_id int references folder deferrable);
+insert into folder select g from generate_series(1, 20000) g;
 create table season (name text, first date, last date);
 insert into season select 'season ' || g, date '2026-01-01' + g * 10, date '2026-01-10' + g * 10
     from generate_series(0, 35) g;
-analyze event, visit, season;
+analyze;
 """
 _urls: set[str] = set()
 
@@ -137,6 +153,53 @@ def a_range_of_few_rows(connection: Connection) -> None:
 @absent("join filter")
 def a_join_that_keeps_half(connection: Connection) -> None:
     run(connection, "select count(*) from visit a join season b on a.id % 36 > extract(day from b.first)")
+
+
+@found("unindexed foreign key")
+def a_parent_of_a_large_table_deleted(connection: Connection) -> None:
+    run(connection, "begin", "delete from customer where id = 99")
+    run(connection, "rollback")
+
+
+@found("unindexed foreign key")
+def parents_deleted_with_their_rows(connection: Connection) -> None:
+    run(connection, "begin", "delete from customer where id = any(array[1, 2])")
+    run(connection, "rollback")
+
+
+@found("unindexed foreign key")
+def a_key_changed_that_others_refer_to(connection: Connection) -> None:
+    run(connection, "begin", "update customer set id = 1000 where id = 98")
+    run(connection, "rollback")
+
+
+@found("unindexed foreign key")
+def a_folder_of_folders_deleted(connection: Connection) -> None:
+    run(connection, "begin", "delete from folder where id = 77")
+    run(connection, "rollback")
+
+
+@absent("unindexed foreign key")
+def a_parent_changed_without_its_key(connection: Connection) -> None:
+    run(connection, "update customer set code = code where id = 97")
+
+
+@absent("unindexed foreign key")
+def a_code_changed_that_few_rows_refer_to(connection: Connection) -> None:
+    run(connection, "begin", "update customer set code = 1000 where id = 96")
+    run(connection, "rollback")
+
+
+@absent("unindexed foreign key")
+def referring_rows_inserted_and_deleted(connection: Connection) -> None:
+    run(connection, "insert into purchase values (100000, 3)")
+    run(connection, "delete from purchase where id = 100000")
+
+
+@absent("unindexed foreign key")
+def parents_whose_referring_rows_have_an_index(connection: Connection) -> None:
+    run(connection, "begin", "delete from shop where id = 1")
+    run(connection, "rollback")
 
 
 @found("skipped rows")

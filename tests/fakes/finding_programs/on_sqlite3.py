@@ -106,3 +106,41 @@ def a_view_written_through_its_table(connection: sqlite3.Connection) -> None:
 def blocks_of_keys(connection: sqlite3.Connection) -> None:
     for start in range(0, 100, 20):
         connection.execute("select * from files where id between ? and ?", (start, start + 19)).fetchall()
+
+
+@absent("n+1")
+def blocks_of_keys_in_the_text(connection: sqlite3.Connection) -> None:
+    for start in range(0, 100, 10):
+        connection.execute(f"select * from files where id >= {start} and id < {start + 10}").fetchall()
+
+
+@absent("n+1")
+def days_in_the_text(connection: sqlite3.Connection) -> None:
+    connection.execute("create table visit (day text)")
+    for day in range(1, 28, 3):
+        connection.execute(f"select * from visit where day between '2026-05-{day:02}' and '2026-05-{day + 2:02}'")
+
+
+@absent("n+1")
+def pages_in_the_text(connection: sqlite3.Connection) -> None:
+    last = -1
+    while rows := connection.execute(f"select id from files where id > {last} order by id limit 7").fetchall():
+        last = rows[-1][0]
+
+
+@found("n+1")
+def ranges_of_each_file_in_the_text(connection: sqlite3.Connection) -> None:
+    for number in range(0, 50, 5):
+        connection.execute(f"select * from files where id >= {number} and id < {number + 3}").fetchall()
+
+
+@found("n+1")
+def one_key_as_a_range_in_the_text(connection: sqlite3.Connection) -> None:
+    for number in range(10):
+        connection.execute(f"select * from files where id >= {number} and id < {number + 1}").fetchall()
+
+
+@found("n+1")
+def rows_of_each_owner_in_one_period(connection: sqlite3.Connection) -> None:
+    for number in range(10):
+        connection.execute(f"select * from files where name = 'file {number}' and id >= 0 and id < 100").fetchall()

@@ -59,4 +59,17 @@ def many() -> None:
         assert len(order.items) == 3
 
 
-LOOPS = (one, many)
+def in_bulk() -> None:
+    """Chunks of one bulk method."""
+    orders = list(Order.select())
+    Item.bulk_create([Item(order=order) for order in orders * 2], batch_size=3)
+    Order.bulk_update(orders, ["customer"], batch_size=2)
+
+
+def in_bulk_for_each_order() -> None:
+    """A bulk method per order."""
+    for order in Order.select():
+        Item.bulk_create([Item(order=order) for _ in range(3)], batch_size=2)
+
+
+LOOPS = (one, many, in_bulk, in_bulk_for_each_order)

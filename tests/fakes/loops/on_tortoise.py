@@ -52,4 +52,17 @@ async def many() -> None:
         assert len(await order.items) == 3
 
 
-LOOPS = (one, many)
+async def in_bulk() -> None:
+    """Chunks of one bulk method."""
+    orders = await Order.all()
+    await Item.bulk_create([Item(order=order) for order in orders * 2], batch_size=3)
+    await Order.bulk_update(orders, ["customer_id"], batch_size=2)
+
+
+async def in_bulk_for_each_order() -> None:
+    """A bulk method per order."""
+    for order in await Order.all():
+        await Item.bulk_create([Item(order=order) for _ in range(3)], batch_size=2)
+
+
+LOOPS = (one, many, in_bulk, in_bulk_for_each_order)

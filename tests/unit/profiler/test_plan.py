@@ -8,7 +8,7 @@ import pytest
 from flame_graphs import times_of
 
 from placebench.profiler.capture.timeline import StackInterval, innermost, timeline, with_plans
-from placebench.profiler.model.plan import PlanNode, read_plan
+from placebench.profiler.model.plan import PlanNode, UnindexedKey, read_plan
 
 DOCUMENT = {
     "Query Text": "select 'secret'",
@@ -50,6 +50,24 @@ DOCUMENT = {
 def plan() -> PlanNode:
     """A nested loop (9 ms) over a sort (3 ms) and ten index scans of half a millisecond each."""
     return read_plan(json.dumps(DOCUMENT))
+
+
+def test_checks_of_foreign_keys_without_an_index_are_nodes() -> None:
+    """Their time is not in PostgreSQL's node, but in that of the statement; other triggers are left out."""
+    triggers = [
+        {"Trigger Name": "RI_ConstraintTrigger_a_1", "Relation": "orders", "Time": 4.0, "Calls": 2},
+        {"Trigger Name": "RI_ConstraintTrigger_a_2", "Relation": "orders", "Time": 1.0, "Calls": 2},
+    ]
+    keys = {"RI_ConstraintTrigger_a_1": UnindexedKey("items", "order_id, shop_id", 3000.0)}
+
+    plan = read_plan(json.dumps({**DOCUMENT, "Triggers": triggers}), unindexed_keys=keys)
+
+    scan = plan.children[-1]
+    assert (scan.title, scan.condition) == ("Foreign Key Scan on items", "order_id = ? and shop_id = ?")
+    assert (scan.rows_expected, scan.loops, scan.elapsed_s, scan.rows) == (6000.0, 2, 0.004, None)
+    assert scan.estimate_error is None
+    assert plan.elapsed_s == pytest.approx(0.013)
+    assert plan.self_s == pytest.approx(0.001)
 
 
 def test_each_node_has_its_own_time(plan: PlanNode) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from placebench import units
-from placebench.profiler.analysis.findings.kinds import Finding, Limits, Statements, finding_at, in_one_request
-from placebench.profiler.model.plan import PlanNode
+from placebench.profiler.analysis.findings.kinds import Finding, Kind, Limits, Statements, finding_at, in_one_request
+from placebench.profiler.model.plan import FOREIGN_KEY_SCAN, PlanNode
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.statement import Statement
 
@@ -18,22 +18,15 @@ _NOT_COUNTED = frozenset({"BitmapAnd", "BitmapOr", "Recursive Union", "WorkTable
 
 def _sequential_scans(statements: Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Find sequential scans of whole tables that keep few rows."""
-
-    def is_found(node: PlanNode) -> bool:
-        return node.kind == "Seq Scan" and _keeps_few(node, limits)
-
-    whole = [replace(each, plan=each.plan and _with_whole_tables(each.plan)) for each in statements]
-    for statement, node, alike in _nodes(whole, is_found):
-        scanned = (node.rows or 0.0) + (node.rows_removed or 0.0)
-        yield finding_at(
-            "sequential scan",
-            f"{units.count(scanned)} rows of {node.relation} read for {_rows(node)}: {node.condition}"
-            f"{in_one_request(len(alike), recording)}",
-            "create an index on the columns of the condition",
-            [statement],
-            count=round(scanned),
-            seconds=sum(each.self_s or 0.0 for each in alike),
-        )
+    return _found(
+        "sequential scan",
+        [replace(each, plan=each.plan and _with_whole_tables(each.plan)) for each in statements],
+        recording,
+        lambda node: node.kind == "Seq Scan" and _keeps_few(node, limits),
+        lambda node: f"{units.count(_read(node))} rows of {node.relation} read for {_rows(node)}: {node.condition}",
+        "create an index on the columns of the condition",
+        count=_read,
+    )
 
 
 def _with_whole_tables(plan: PlanNode) -> PlanNode:
@@ -59,28 +52,38 @@ def _with_whole_tables(plan: PlanNode) -> PlanNode:
 
 
 def _keeps_few(node: PlanNode, limits: Limits) -> bool:
-    read = (node.rows or 0.0) + (node.rows_removed or 0.0)
-    is_large = bool(node.condition) and read >= limits.scanned_rows
-    return is_large and (node.rows or 0.0) <= read * limits.kept_share
+    is_large = bool(node.condition) and _read(node) >= limits.scanned_rows
+    return is_large and (node.rows or 0.0) <= _read(node) * limits.kept_share
 
 
 def _join_filters(statements: Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Find nested loops that compare every row of one side with every row of the other, and keep few pairs."""
+    return _found(
+        "join filter",
+        statements,
+        recording,
+        lambda node: node.kind.startswith("Nested Loop") and _keeps_few(node, limits),
+        lambda node: f"{units.count(_read(node))} pairs of rows compared for {_rows(node)}: {node.condition}",
+        "create an index on the joined column of the inner table, or join by equality",
+        count=_read,
+        with_nodes_below=True,
+    )
 
-    def is_found(node: PlanNode) -> bool:
-        return node.kind.startswith("Nested Loop") and _keeps_few(node, limits)
 
-    for statement, node, alike in _nodes(statements, is_found):
-        compared = (node.rows or 0.0) + (node.rows_removed or 0.0)
-        yield finding_at(
-            "join filter",
-            f"{units.count(compared)} pairs of rows compared for {_rows(node)}: {node.condition}"
-            f"{in_one_request(len(alike), recording)}",
-            "create an index on the joined column of the inner table, or join by equality",
-            [statement],
-            count=round(compared),
-            seconds=sum(each.elapsed_s or 0.0 for each in alike),
-        )
+def _unindexed_foreign_keys(statements: Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
+    """Find deletes and updates of parents for which the whole referring table is read, once per parent."""
+    return _found(
+        "unindexed foreign key",
+        statements,
+        recording,
+        lambda node: node.kind == FOREIGN_KEY_SCAN and node.rows_expected >= limits.scanned_rows,
+        lambda node: (
+            f"about {units.count(node.rows_expected)} rows of {node.relation} read to find those that refer to "
+            f"{units.numbered(node.loops or 0, 'changed parent')}: {node.condition}"
+        ),
+        "create an index on the columns of the foreign key",
+        count=lambda node: node.rows_expected,
+    )
 
 
 def _skipped_rows(statements: Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
@@ -89,20 +92,16 @@ def _skipped_rows(statements: Statements, recording: RecordingData, limits: Limi
     def skipped_by(node: PlanNode) -> float:
         return (node.children[0].rows or 0.0) - (node.rows or 0.0)
 
-    def is_found(node: PlanNode) -> bool:
-        return node.kind == "Limit" and len(node.children) == 1 and skipped_by(node) >= limits.skipped_rows
-
-    for statement, node, alike in _nodes(statements, is_found):
-        if _OFFSET.search(statement.sql):
-            yield finding_at(
-                "skipped rows",
-                f"{units.count(skipped_by(node))} rows read and skipped by OFFSET for {_rows(node)}"
-                f"{in_one_request(len(alike), recording)}",
-                "page by the last key of the page before: WHERE key > :last ORDER BY key LIMIT n",
-                [statement],
-                count=round(skipped_by(node)),
-                seconds=sum(each.elapsed_s or 0.0 for each in alike),
-            )
+    return _found(
+        "skipped rows",
+        [each for each in statements if _OFFSET.search(each.sql)],
+        recording,
+        lambda node: node.kind == "Limit" and len(node.children) == 1 and skipped_by(node) >= limits.skipped_rows,
+        lambda node: f"{units.count(skipped_by(node))} rows read and skipped by OFFSET for {_rows(node)}",
+        "page by the last key of the page before: WHERE key > :last ORDER BY key LIMIT n",
+        count=skipped_by,
+        with_nodes_below=True,
+    )
 
 
 def _row_estimate_errors(statements: Statements, _recording: RecordingData, limits: Limits) -> Iterator[Finding]:
@@ -140,14 +139,40 @@ def misestimated_nodes(plan: PlanNode, limits: Limits) -> set[int]:
 
 def _spills(statements: Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Find sorts, hashes and stored results that did not fit into work_mem."""
-    for statement, node, alike in _nodes(statements, lambda node: (node.spilled_kb or 0) >= limits.spilled_kb):
+    return _found(
+        "spill",
+        statements,
+        recording,
+        lambda node: (node.spilled_kb or 0) >= limits.spilled_kb,
+        lambda node: f"{node.title} wrote {units.size((node.spilled_kb or 0) * 1024)} to disk",
+        "raise work_mem for this transaction, or sort and join fewer columns",
+    )
+
+
+def _found(
+    kind: Kind,
+    statements: Statements,
+    recording: RecordingData,
+    is_found: Callable[[PlanNode], bool],
+    title: Callable[[PlanNode], str],
+    advice: str,
+    *,
+    count: Callable[[PlanNode], float] = lambda _: 1,
+    with_nodes_below: bool = False,
+) -> Iterator[Finding]:
+    """Yield a finding for each node of the most expensive plan that *is_found* accepts.
+
+    count: returns the number of rows that the finding counts. with_nodes_below: whether its seconds are also those of
+    the nodes below.
+    """
+    for statement, node, alike in _nodes(statements, is_found):
         yield finding_at(
-            "spill",
-            f"{node.title} wrote {units.size((node.spilled_kb or 0) * 1024)} to disk"
-            f"{in_one_request(len(alike), recording)}",
-            "raise work_mem for this transaction, or sort and join fewer columns",
+            kind,
+            f"{title(node)}{in_one_request(len(alike), recording)}",
+            advice,
             [statement],
-            seconds=sum(each.self_s or 0.0 for each in alike),
+            count=round(count(node)),
+            seconds=sum((each.elapsed_s if with_nodes_below else each.self_s) or 0.0 for each in alike),
         )
 
 
@@ -203,8 +228,13 @@ def _read_otherwise(plan: PlanNode) -> tuple[set[int], set[int]]:
     return stopped, read_again
 
 
+def _read(node: PlanNode) -> float:
+    """Return the rows, or pairs of rows, that a node has looked at."""
+    return (node.rows or 0.0) + (node.rows_removed or 0.0)
+
+
 def _rows(node: PlanNode) -> str:
     return "hardly any" if node.rows is None else units.count(node.rows)
 
 
-FINDERS = (_sequential_scans, _join_filters, _skipped_rows, _row_estimate_errors, _spills)
+FINDERS = (_sequential_scans, _join_filters, _unindexed_foreign_keys, _skipped_rows, _row_estimate_errors, _spills)

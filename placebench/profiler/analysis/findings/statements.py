@@ -113,8 +113,8 @@ def _are_levels(statements: Statements) -> bool:
 
 def _write_loop(first: Statement, title: str, count: int, seconds: float) -> Finding:
     advice = {
-        "insert": "insert all rows at once: session.add_all, execute(insert(table), rows), or Django's bulk_create",
-        "update": "one UPDATE for all rows: with an IN list or a join, or execute(update(Class), rows)",
+        "insert": "insert all rows at once: session.add_all, execute(insert(table), rows), bulk_create or insert_many",
+        "update": "one UPDATE for all rows: with an IN list or a join, execute(update(Class), rows), or bulk_update",
         "delete": "one DELETE with an IN list"
         + ("" if _RETURNING.search(first.sql) else ", or cascades in the database"),
     }.get(first.kind, "one statement for all of them, if there is one")
