@@ -1,4 +1,4 @@
-"""A hundred small programs, each with the findings that a profiler must report of it, and no others.
+"""Small programs, each with the findings that a profiler must report of it, and no others.
 
 `PROGRAMS` has all of them. A program takes the place that its module makes for it (a database with a few rows) and is
 what an application does in one request. `found` and `absent` name the finding that it is about; most are from public
