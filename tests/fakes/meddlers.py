@@ -22,7 +22,7 @@ from placebench.compare.what.canonical_response import difference, parse_respons
 from placebench.lab.placement_api import RULES
 from placebench.lab.reference.api.handlers.candidates import find_candidates
 from placebench.lab.reference.api.pipeline import make_app
-from placebench.lab.reference.candidates.cached_index import find_unchanged
+from placebench.lab.reference.candidates.cached_index import find_candidates_at_once
 from placebench.lab.reference.domain.candidates_query import parse_query
 from placebench.lab.reference.domain.problems import BadRequest
 from placebench.lab.reference.domain.settings import DEFAULTS, ServiceSettings
@@ -282,7 +282,7 @@ def compare(
         for each in ("naive", *others) if naive_first else (*others, "naive"):
             try:
                 if each == UNCHANGED:
-                    found = find_unchanged(connection, request, variant(name).implementations, settings)
+                    found = find_candidates_at_once(connection, request, variant(name).implementations, settings)
                 else:
                     found = find_candidates(connection, request, variant(each), settings)
                 if found is None:

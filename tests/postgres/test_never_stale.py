@@ -1,5 +1,6 @@
 """The variants cached and dedup under foreign writers: no response is from a state that is over, or that is not yet."""
 
+import json
 import logging
 import os
 import random
@@ -22,9 +23,11 @@ from placebench.compare.what.http_request import HEADERS
 from placebench.lab.inventory.seeding import migrate
 from placebench.lab.placement_api import canonical_candidates
 from placebench.lab.reference.api.pipeline import make_app
+from placebench.lab.reference.candidates import cached_index
 from placebench.lab.reference.candidates.cached_index import CachedIndex
 from placebench.lab.reference.domain.candidates_query import parse_query
 from placebench.lab.reference.domain.settings import DEFAULTS
+from placebench.lab.reference.store import change_log
 from placebench.lab.reference.store.change_log import RENEWED_EVERY_S
 from placebench.lab.reference.store.database import Database
 from placebench.runtime.postgres import Server, open_server
@@ -113,23 +116,63 @@ def test_each_response_of_an_index_that_is_checked_without_a_transaction_is_naiv
     assert differing == []
 
 
-def test_an_index_responds_without_a_transaction_until_something_changes(url: str, engine: Engine) -> None:
-    """The first request makes the index, the next ones need one statement in autocommit, and a write ends that."""
+def test_an_index_follows_a_few_changes_without_a_transaction(
+    url: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first request makes the index; then one statement is sent in autocommit, and one more after a write. If more
+    than a few providers have changed, or others while they are read, the request needs a snapshot."""
     database, index, request = Database(engine), CachedIndex(engine.url), parse_query("resources=VCPU:1")
 
-    def unchanged() -> Any:
+    def at_once() -> Any:
         with database.primary_at_once() as connection:
-            return index.respond_unchanged(connection, request, DEFAULTS)
+            return index.respond_at_once(connection, request, DEFAULTS)
 
-    assert unchanged() is None
+    def in_snapshot(index: CachedIndex) -> Any:
+        with database.snapshot() as connection:
+            return index.respond(connection, request, DEFAULTS)
+
+    assert at_once() is None
+    bodies = [in_snapshot(index)]
+    assert at_once() == bodies[0]
+    for _ in range(2):  # the statement is prepared at the first one
+        run(url, "UPDATE inventories SET total = total + 1 WHERE resource_class_id = 0")
+        bodies.append(at_once())
+        assert bodies[-1] == in_snapshot(CachedIndex(engine.url))
+    assert len(set(bodies)) == 3
+
+    read_changed = cached_index.read_changed
+
+    def read_late(*arguments: Any) -> Any:
+        run(url, "UPDATE inventories SET total = total + 1 WHERE resource_provider_id = 21")
+        return read_changed(*arguments)
+
+    monkeypatch.setattr(cached_index, "read_changed", read_late)
+    run(url, "UPDATE inventories SET total = total + 1 WHERE resource_provider_id = 11")
+    assert at_once() is None
+    monkeypatch.setattr(change_log, "MAX_FEW_PROVIDERS", 1)
+    assert at_once() is None
+    both = (canonical_candidates(json.loads(in_snapshot(each))) for each in (index, CachedIndex(engine.url)))
+    assert next(both) == next(both)
+
+
+def test_a_session_without_the_prepared_statement_is_noticed(url: str, engine: Engine) -> None:
+    """A pooler may give each transaction another session: one without the statement, or one that has it already."""
+    database, index, request = Database(engine), CachedIndex(engine.url), parse_query("resources=VCPU:1")
     with database.snapshot() as connection:
-        expected = index.respond(connection, request, DEFAULTS)
-    assert expected == unchanged()
-    run(url, "UPDATE inventories SET total = total + 1 WHERE resource_class_id = 0")
-    assert unchanged() is None
-    with database.snapshot() as connection:
-        after = index.respond(connection, request, DEFAULTS)
-    assert after == unchanged() != expected
+        index.respond(connection, request, DEFAULTS)
+
+    def at_once(before: str = "") -> bool:
+        run(url, "UPDATE inventories SET total = total + 1 WHERE resource_provider_id = 11")
+        with database.primary_at_once() as connection:
+            if before == "forget":
+                connection.info.clear()
+            elif before:
+                connection.exec_driver_sql(before)
+            return index.respond_at_once(connection, request, DEFAULTS) is not None
+
+    assert [at_once(), at_once("DEALLOCATE ALL"), at_once(), at_once("forget"), at_once()] == [
+        *(True, False, True, False, True)
+    ]
 
 
 def test_an_in_tree_that_is_new_in_a_request_needs_no_transaction(url: str, engine: Engine) -> None:
@@ -144,7 +187,7 @@ def test_an_in_tree_that_is_new_in_a_request_needs_no_transaction(url: str, engi
 
     def unchanged() -> Any:
         with database.primary_at_once() as connection:
-            return index.respond_unchanged(connection, parse_query(f"resources=VCPU:1&in_tree={uuid}"), DEFAULTS)
+            return index.respond_at_once(connection, parse_query(f"resources=VCPU:1&in_tree={uuid}"), DEFAULTS)
 
     assert expected == unchanged()
     run(url, f"UPDATE resource_providers SET uuid = upper(uuid) WHERE uuid = '{uuid}'")

@@ -13,7 +13,9 @@ from weakref import WeakSet
 from sqlalchemy import URL, Connection
 
 from placebench.lab.reference.candidates.dedup import statements
-from placebench.lab.reference.candidates.dedup.fetch import fetch
+from placebench.lab.reference.candidates.dedup.decode import DecodedTrees
+from placebench.lab.reference.candidates.dedup.fetch import fetch, names_in
+from placebench.lab.reference.candidates.dedup.few_trees import read_changed
 from placebench.lab.reference.candidates.dedup.relevance import SAME_RELEVANCE, Equivalence
 from placebench.lab.reference.candidates.dedup.solver import solve
 from placebench.lab.reference.candidates.dedup.statements import Trees
@@ -43,7 +45,7 @@ _SHARE_READ_BY_TREE: Final = 0.25
 def find_candidates_from_cache(
     connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
 ) -> Body:
-    """Return the JSON body for the connection's snapshot; 1 round trip if nothing changed, 7 or 8 otherwise.
+    """Return the JSON body for the connection's snapshot; 1 round trip if nothing changed, 3 if a few trees did.
 
     If the index cannot be used, the response is that of `dedup`. This happens if the change log or one of its triggers
     is missing, if another thread has moved the index beyond this snapshot, and if the transaction is not REPEATABLE
@@ -54,14 +56,14 @@ def find_candidates_from_cache(
     return find_candidates_by_dedup(connection, request, implementations, settings) if body is None else body
 
 
-def find_unchanged(
+def find_candidates_at_once(
     connection: Connection, request: CandidateRequest, implementations: Implementations, settings: ServiceSettings
 ) -> Body | None:
-    """Return the JSON body for the present state of the database if the index shows it, else None; 1 or 2 round trips.
+    """Return the JSON body for the present state of the database, or None if more than a few providers have changed.
 
-    connection: in autocommit, so that no messages begin and end a transaction.
+    1 round trip if nothing changed, else 2. connection: in autocommit, so that no messages begin and end a transaction.
     """
-    return _index_of(connection).respond_unchanged(connection, request, settings, implementations.equivalence)
+    return _index_of(connection).respond_at_once(connection, request, settings, implementations.equivalence)
 
 
 def _index_of(connection: Connection) -> "CachedIndex":
@@ -93,7 +95,7 @@ class CachedIndex:
     ) -> Body | None:
         """Return the JSON body for the connection's snapshot; None if the index cannot be used for this snapshot.
 
-        1 round trip if nothing changed; 6 more to read changed trees, 1 more for an in_tree that is new in a request.
+        1 round trip if nothing changed; 2 more to read a few changed trees, up to 8 more to read all.
         Raises BadRequest as `solve` does.
         """
         with self._lock:
@@ -101,34 +103,58 @@ class CachedIndex:
             index = self._update(connection)
             if index is None:
                 return None
-            index.names.roots_of_named.update(_find_unseen_roots(connection, index, request))
             return self._solve(index, request, settings, equivalence)
 
-    def respond_unchanged(
+    def respond_at_once(
         self,
         connection: Connection,
         request: CandidateRequest,
         settings: ServiceSettings,
         equivalence: Equivalence = SAME_RELEVANCE,
     ) -> Body | None:
-        """Return the JSON body if the index shows the present state of the database, else None: call `respond` then.
+        """Return the JSON body for the present state of the database, or None: call `respond` then.
 
-        At most 1 round trip, which needs no transaction around it: the visibility check is one statement, so it has one
-        snapshot. 1 more for an in_tree that is new in a request: it is read before the check, which then shows that the
-        providers were the same as in the index. Raises BadRequest as `solve` does.
+        1 round trip if nothing changed, and 1 more to read a few changed trees. They need no transaction around them,
+        since each statement has one snapshot. Raises BadRequest as `solve` does.
         """
         with self._lock:
             self._lease.renew(self._snapshot)
             index, snapshot, reader = self._index, self._snapshot, self._lease.reader
             if index is None or snapshot is None or reader is None:
                 return None
-            roots = _find_unseen_roots(connection, index, request)
             seen = check_visibility(connection, reader, snapshot)
-            if not seen.registered or seen.changes is not None or not seen.snapshot.follows(snapshot):
+            if not seen.registered or not seen.snapshot.follows(snapshot):
                 return None
-            self._snapshot = seen.snapshot
-            index.names.roots_of_named.update(roots)
+            if seen.changes is None:
+                self._snapshot = seen.snapshot
+            elif not self._follow_at_once(connection, reader, index, snapshot, seen.changes):
+                return None
             return self._solve(index, request, settings, equivalence)
+
+    def _follow_at_once(
+        self, connection: Connection, reader: str, index: TreeIndex, snapshot: PgSnapshot, changes: Changes
+    ) -> bool:
+        """Read the changed trees with one statement and move the index; return False if the index cannot follow so.
+
+        changes: what was seen just before; the statement says whether more has changed meanwhile.
+        """
+        changed = changes.few_providers()
+        found = read_changed(connection, reader, snapshot, changed) if changed and not self._lent else None
+        if changed is None or found is None:
+            return False
+        seen, rows = found
+        if not seen.registered or not seen.snapshot.follows(snapshot):
+            return False
+        if seen.changes is None or seen.changes.few_providers() != changed:
+            return False
+        self._index = None  # until each tree is replaced
+        self._bodies.clear()
+        for root_id in changed:
+            index.remove(root_id)
+        index.names.update(names_in(rows))
+        DecodedTrees(rows, index)
+        self._index, self._snapshot = index, seen.snapshot
+        return True
 
     def _solve(
         self, index: TreeIndex, request: CandidateRequest, settings: ServiceSettings, equivalence: Equivalence
@@ -138,6 +164,9 @@ class CachedIndex:
         cached = self._bodies.get(key)
         if cached is not None:
             return cached
+        in_trees = {group.in_tree for group in request.groups if group.in_tree is not None}
+        roots = ((uuid, index.root_of(uuid)) for uuid in in_trees)
+        index.names.roots_of_named = {uuid: root_id for uuid, root_id in roots if root_id is not None}
         body = solve(index, request, settings, equivalence)
         if not isinstance(body, bytes):
             return self._lend(body)
@@ -195,7 +224,6 @@ class CachedIndex:
             index.remove(root_id)
         if roots:
             fetch(connection, index, Trees.of(roots))
-        index.names.roots_of_named.clear()
         return index
 
     def _drop(self) -> None:
@@ -210,13 +238,6 @@ def _read_names(connection: Connection, index: TreeIndex) -> None:
     """Read the names of all traits and resource classes into the index; 2 round trips."""
     index.names.traits = set(statements.read_names(connection, "traits"))
     index.names.resource_classes = set(statements.read_names(connection, "resource_classes"))
-
-
-def _find_unseen_roots(connection: Connection, index: TreeIndex, request: CandidateRequest) -> list[statements.Row]:
-    """Return (uuid, root id) of the providers in in_tree whose roots the index has not read; 1 round trip or none."""
-    uuids = {group.in_tree for group in request.groups if group.in_tree is not None}
-    unseen = uuids - index.names.roots_of_named.keys()
-    return statements.find_roots(connection, unseen) if unseen else []
 
 
 class ResponseCache:

@@ -40,10 +40,13 @@ class PgSnapshot:
 
 # placebench_look stops at this number of changes: a reader that is further behind reads everything.
 _MAX_CHANGES: Final = 1_000
+MAX_FEW_PROVIDERS: Final = 100
 NO_CHANGE_LOG: Final = (
     "this database has no change log; `placebench lab seed --trees 0 --db URL` makes one (PostgreSQL 13 or later)"
 )
-_LOOK: Final = "SELECT now, registered, holds, changes FROM placebench_look(%s, %s)"
+LOOK_COLUMNS: Final = "now, registered, holds, changes"
+"""The columns of placebench_look, which `parse_look` takes."""
+_LOOK: Final = f"SELECT {LOOK_COLUMNS} FROM placebench_look(%s, %s)"
 _REVISION: Final = "SELECT now, registered, holds, revision FROM placebench_revision(%s)"
 _NO_SUCH_FUNCTION: Final = "42883"
 
@@ -71,6 +74,13 @@ class Changes:
     def touches(self, *tables: str) -> bool:
         """Return whether a row of one of the tables was changed."""
         return any(table in self.ranges for table in tables)
+
+    def few_providers(self) -> set[int] | None:
+        """Return the ids of the changed providers if only providers were changed, and few of them; else None."""
+        ranges = self.ranges.get("provider", [])
+        if len(self.ranges) > 1 or sum(last - first + 1 for first, last in ranges) > MAX_FEW_PROVIDERS:
+            return None
+        return {provider_id for first, last in ranges for provider_id in range(first, last + 1)} or None
 
     def among(self, provider_ids: Collection[int]) -> Iterator[int]:
         """Yield the ids among *provider_ids* of providers that may have changed."""
@@ -105,9 +115,15 @@ def check_visibility(connection: Connection, reader: str, since: PgSnapshot | No
         cursor.execute(_LOOK, (reader, known))
     except connection.dialect.loaded_dbapi.Error:
         cursor = connection.exec_driver_sql(_LOOK, (reader, known)).cursor  # raises the error as a DBAPIError
-    now, registered, holds, changes = cursor.fetchone()
+    row = cursor.fetchone()
     cursor.close()
-    snapshot = since if since and now == known else PgSnapshot.parse(now)
+    return parse_look(row, since)
+
+
+def parse_look(row: tuple[str, bool, bool, str | None], since: PgSnapshot | None) -> VisibilityCheck:
+    """Return the check in a row of placebench_look; since: as in `check_visibility`."""
+    now, registered, holds, changes = row
+    snapshot = since if since and now == since.text else PgSnapshot.parse(now)
     return VisibilityCheck(snapshot, registered, holds, _parse_changes(changes) if changes else None)
 
 

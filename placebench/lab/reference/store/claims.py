@@ -16,7 +16,7 @@ from placebench.lab.reference.domain.problems import BadRequest, Conflict
 from placebench.lab.reference.domain.validation import MAX_INTEGER
 from placebench.lab.reference.store import consumers
 from placebench.lab.reference.store.consumers import ConsumerClaim, check_consumer_generation
-from placebench.lab.reference.store.database import Database
+from placebench.lab.reference.store.database import GENERIC_PLAN, PREPARED, Database
 from placebench.lab.reference.store.name_tables import RESOURCE_CLASSES
 from placebench.lab.reference.store.providers import LockedProvider, advance_generation
 
@@ -262,7 +262,9 @@ def _message(connection: Connection, claim: ConsumerClaim) -> str:
     served = connection.info.get(_SERVED, 0)
     connection.info[_SERVED] = served + 1
     prepare = "" if served % PLAN_SERVES else _PREPARE
-    return f"{prepare}{_GENERIC}{_CLAIM_AS_NEW if claim.generation is None else _CLAIM_AGAIN}"
+    if prepare:
+        connection.info.pop(PREPARED, None)
+    return f"{prepare}{GENERIC_PLAN}{_CLAIM_AS_NEW if claim.generation is None else _CLAIM_AGAIN}"
 
 
 def _values(claim: ConsumerClaim) -> dict[str, Any]:
@@ -389,9 +391,6 @@ SELECT FROM resource_providers WHERE uuid = ANY($1) ORDER BY id FOR NO KEY UPDAT
 }
 {_prepare_claim("placebench_claim_again", "generation = $2", _PRESENT)}
 """
-# A generic plan is forced because planning costs four times as much as the claim. Sequential scans are disabled because
-# the plan is made at the first EXECUTE, perhaps for empty tables, which it would later still read as a whole.
-_GENERIC: Final = "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off;"
 _VALUES: Final = """(%(consumer)s, %(generation)s, %(project)s, %(user)s, %(type)s, %(providers)s, %(classes)s,
 %(amounts)s)"""
 _HOLD_PROVIDERS: Final = "EXECUTE placebench_hold_providers (%(providers)s);"

@@ -60,6 +60,13 @@ _WRITES: Final[dict[str, dict[str, Any]]] = {
     "mariadb": {"isolation_level": "READ COMMITTED"},
 }
 
+# A generic plan is forced because planning costs four times as much as a short statement. Sequential scans are disabled
+# because the plan is made at the first EXECUTE, perhaps for empty tables, which it would later still read as a whole.
+GENERIC_PLAN: Final = "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off;"
+"""What a message begins with that executes prepared statements."""
+PREPARED: Final = "placebench: prepared statements"
+"""The key of `Connection.info` with the names of statements that the session has; DEALLOCATE ALL removes them."""
+
 
 class Database:
     """A database with one engine: `snapshot` and similar methods for reads, `write` for changes.

@@ -20,7 +20,7 @@ from placebench.lab.reference.api.microversion import (
     check_candidates_query,
     in_older_form,
 )
-from placebench.lab.reference.candidates.cached_index import find_candidates_from_cache, find_unchanged
+from placebench.lab.reference.candidates.cached_index import find_candidates_at_once, find_candidates_from_cache
 from placebench.lab.reference.candidates.dedup_service import find_candidates_by_dedup
 from placebench.lab.reference.candidates.implementations import Implementations
 from placebench.lab.reference.candidates.objects_solver import find_candidates_by_objects
@@ -77,7 +77,7 @@ def list_candidates(call: Call) -> Response:
     content: Body | None = None
     if call.variant.algorithm == "cached" and call.database.takes_messages:
         with call.database.primary_at_once() as connection:
-            content = find_unchanged(connection, request, call.variant.implementations, call.settings)
+            content = find_candidates_at_once(connection, request, call.variant.implementations, call.settings)
     with ExitStack() as stack:
         if content is None:
             content = find_candidates(stack.enter_context(snapshot()), request, call.variant, call.settings)

@@ -1,12 +1,14 @@
 """Reads trees from PostgreSQL into a tree index (`fetch`), or only their rows, to be decoded later (`read_rows`)."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from sqlalchemy import Connection
 
 from placebench.lab.reference.candidates.dedup import statements
 from placebench.lab.reference.candidates.dedup.decode import DecodedTrees, decode_ids
-from placebench.lab.reference.candidates.dedup.statements import TreeRows, Trees
+from placebench.lab.reference.candidates.dedup.few_trees import NO_ROWS, read_few
+from placebench.lab.reference.candidates.dedup.statements import Row, TreeRows, Trees, rows_of
 from placebench.lab.reference.candidates.dedup.tree_index import Names, TreeIndex
 from placebench.lab.reference.domain.candidates_query import CandidateRequest
 from placebench.lab.reference.store.candidate_queries import SHARING_TRAIT
@@ -24,14 +26,15 @@ def fetch(
 ) -> list[int]:
     """Read the trees that the connection's transaction sees into the index, and return their root ids.
 
-    4 round trips, 5 with aggregates, 1 if there is no such tree. Providers below a provider without a root are skipped.
+    1 round trip for a few trees, otherwise 4, or 5 with aggregates. Providers below a provider without a root are
+    skipped.
 
     Args:
         connection: The connection to read from.
         index: The index that gets the trees.
         trees: The trees to read.
         aggregates: Whether to read aggregates; they are read anyway if a provider shares.
-        summed: As in `statements.read_usages`.
+        summed: As in `statements.select_usages`.
 
     Raises:
         DatabaseError: A uuid cannot be written into JSON as it is.
@@ -46,20 +49,28 @@ def read_rows(
     connection: Connection, trees: Trees = ALL_TREES, *, aggregates: bool = True, summed: bool = False
 ) -> TreeRows:
     """Return the rows of the trees, with the round trips and arguments of `fetch`."""
-    providers = statements.read_providers(connection, trees)
+    if trees.are_few:
+        few = read_few(connection, trees, aggregates=aggregates, summed=summed)
+        return few if aggregates or not _share(few.traits) else read_few(connection, trees, summed=summed)
+    (providers,) = rows_of(connection, statements.select_providers(trees.providers()))
     ids, _, _ = providers
     if ids is None:
-        return TreeRows((b"", b"", ""), [], [], [], [])
+        return NO_ROWS
     having = trees.having(decode_ids(ids))
-    inventories, traits = statements.read_inventories(connection, having), statements.read_traits(connection, having)
-    aggregates = aggregates or any(name == SHARING_TRAIT for name, _ in traits)
+    inventories = rows_of(connection, statements.select_inventories(having))
+    traits = rows_of(connection, statements.select_traits(having))
+    aggregates = aggregates or _share(traits)
     return TreeRows(
         providers,
         inventories,
         traits,
-        statements.read_aggregates(connection, having) if aggregates else None,
-        statements.read_usages(connection, having, summed=summed),
+        rows_of(connection, statements.select_aggregates(having)) if aggregates else None,
+        rows_of(connection, statements.select_usages(having, summed=summed)),
     )
+
+
+def _share(traits: Iterable[Row]) -> bool:
+    return any(name == SHARING_TRAIT for name, _ in traits)
 
 
 def names_in(rows: TreeRows) -> Names:

@@ -1,4 +1,4 @@
-"""The SELECTs that fill a tree index, one per function; `Trees` selects the trees to read.
+"""The SELECTs that fill a tree index, one per table; `Trees` selects the trees to read.
 
 PostgreSQL sends one row per distinct inventory, trait or aggregate, with the ids of all its providers in one value.
 Amounts in use, of which few are equal, come in one value per class. An id is four bytes (`int4send`): Python unpacks
@@ -30,11 +30,13 @@ class Trees:
     """The trees to read, as an SQL condition on resource_providers: "" for all trees."""
 
     condition: str = ""
+    are_few: bool = False
+    """Whether one statement for all tables costs less than one per table."""
 
     @classmethod
     def of(cls, root_ids: Collection[int]) -> "Trees":
         """Return the trees with these roots, for a read by index."""
-        return cls(f"root_provider_id = ANY ({_array(root_ids)})")
+        return cls(f"root_provider_id = ANY ({_array(root_ids)})", len(root_ids) <= _FEW_PROVIDERS)
 
     @classmethod
     def after(cls, start: int, last: int | None, count: int, others: Collection[int] = ()) -> "Trees":
@@ -57,7 +59,7 @@ class Trees:
             selected = f"(SELECT id FROM {both} ORDER BY id <= {start}, id LIMIT {count})"
         if others and last is None:
             selected = f"({selected} UNION ALL SELECT unnest({_array(others)}))"
-        return cls(f"root_provider_id IN {selected}")
+        return cls(f"root_provider_id IN {selected}", count + len(others) <= _FEW_PROVIDERS)
 
     @classmethod
     def between(cls, first: int, last: int) -> "Trees":
@@ -65,8 +67,8 @@ class Trees:
         return cls(f"root_provider_id BETWEEN {first} AND {last}")
 
     def providers(self) -> str:
-        """Return the WHERE of a query on resource_providers; a provider without a root is in no tree."""
-        return f"WHERE {self.condition or _ROOTED}"
+        """Return what follows FROM in a query on the trees' providers; a provider without a root is in no tree."""
+        return f"resource_providers WHERE {self.condition or _ROOTED}"
 
     def having(self, provider_ids: Collection[int]) -> str:
         """Return the WHERE of a query on a table with a resource_provider_id.
@@ -108,7 +110,7 @@ class TableChanges(NamedTuple):
 
 
 class TreeRows(NamedTuple):
-    """The rows of some trees, as the functions below return them; equal rows mean equal trees."""
+    """The rows of some trees, as the SELECTs below return them; equal rows mean equal trees."""
 
     providers: Row
     inventories: list[Row]
@@ -126,81 +128,70 @@ class TreeRows(NamedTuple):
         return self[:-1] == other[:-1]
 
 
-def read_providers(connection: Connection, trees: Trees) -> Row:
-    """Return ids, parent ids (-1 for none) and uuids of providers, tree by tree, root first; 1 round trip, 1 row."""
-    return _rows(
-        connection,
-        f"""
-        SELECT string_agg(int4send(id), ''), string_agg(int4send(coalesce(parent_provider_id, -1)), ''),
-               string_agg(uuid, '","')
-        FROM (SELECT id, parent_provider_id, uuid FROM resource_providers {trees.providers()}
+def select_providers(source: str) -> str:
+    """Return the SELECT of ids, parent ids (-1 for none) and uuids of providers, tree by tree, root first; 1 row.
+
+    source: what follows FROM: resource_providers with or without a WHERE, or a part of its rows.
+    """
+    return f"""
+        SELECT string_agg(int4send(id), '') AS ids,
+               string_agg(int4send(coalesce(parent_provider_id, -1)), '') AS parents,
+               string_agg(uuid, '","') AS uuids
+        FROM (SELECT id, parent_provider_id, uuid FROM {source}
               ORDER BY root_provider_id, parent_provider_id NULLS FIRST, id) AS sorted
-        """,
-    )[0]
+        """
 
 
-def read_inventories(connection: Connection, having: str) -> list[Row]:
-    """Return (class id, columns of the inventory, provider ids) for each distinct inventory; 1 round trip."""
-    return _rows(
-        connection,
-        f"""
+def select_inventories(having: str) -> str:
+    """Return the SELECT of (class id, columns of the inventory, provider ids) for each distinct inventory."""
+    return f"""
         SELECT c.id, c.name, total, reserved, allocation_ratio, min_unit, max_unit, step_size, holders
         FROM (SELECT resource_class_id, total, reserved, allocation_ratio, min_unit, max_unit, step_size,
                      string_agg(int4send(resource_provider_id), '') AS holders
               FROM inventories {having} GROUP BY 1, 2, 3, 4, 5, 6, 7) AS i
         JOIN resource_classes c ON c.id = resource_class_id
-        """,
-    )
+        """
 
 
-def read_usages(connection: Connection, having: str, *, summed: bool = False) -> list[Row]:
-    """Return (class id, provider ids, amounts in use of eight bytes, row counts) for each class; 1 round trip.
+def select_usages(having: str, *, summed: bool = False) -> str:
+    """Return the SELECT of (class id, provider ids, amounts in use of eight bytes, row counts) for each class.
 
     summed: whether to read placebench_usages, in which triggers sum the allocations.
     """
     sums = f"""SELECT resource_provider_id, resource_class_id, sum(used) AS used, count(*)::integer AS number
               FROM allocations {having} GROUP BY 1, 2"""
     kept = f"SELECT resource_provider_id, resource_class_id, used, 1 AS number FROM placebench_usages {having}"
-    return _rows(
-        connection,
-        f"""
-        SELECT resource_class_id, string_agg(int4send(resource_provider_id), ''), string_agg(int8send(used), ''),
-               string_agg(int4send(number), '')
+    return f"""
+        SELECT resource_class_id, string_agg(int4send(resource_provider_id), '') AS holders,
+               string_agg(int8send(used), '') AS amounts, string_agg(int4send(number), '') AS numbers
         FROM ({kept if summed else sums}) AS usage
         GROUP BY 1
-        """,
-    )
+        """
 
 
-def read_traits(connection: Connection, having: str) -> list[Row]:
-    """Return (name, provider ids) for each trait of a provider of the trees; 1 round trip."""
-    return _rows(
-        connection,
-        f"""
+def select_traits(having: str) -> str:
+    """Return the SELECT of (name, provider ids) for each trait of a provider of the trees."""
+    return f"""
         SELECT t.name, h.holders
         FROM (SELECT trait_id, string_agg(int4send(resource_provider_id), '') AS holders
               FROM resource_provider_traits {having} GROUP BY 1) AS h JOIN traits t ON t.id = h.trait_id
-        """,
-    )
+        """
 
 
-def read_aggregates(connection: Connection, having: str) -> list[Row]:
-    """Return (uuid, provider ids) for each aggregate with a provider of the trees; 1 round trip."""
-    return _rows(
-        connection,
-        f"""
-        SELECT a.uuid, m.members
-        FROM (SELECT aggregate_id, string_agg(int4send(resource_provider_id), '') AS members
+def select_aggregates(having: str) -> str:
+    """Return the SELECT of (uuid, provider ids) for each aggregate with a provider of the trees."""
+    return f"""
+        SELECT a.uuid, m.holders
+        FROM (SELECT aggregate_id, string_agg(int4send(resource_provider_id), '') AS holders
               FROM resource_provider_aggregates {having} GROUP BY 1) AS m
         JOIN placement_aggregates a ON a.id = m.aggregate_id
-        """,
-    )
+        """
 
 
 def read_state(connection: Connection) -> ProvidersState:
     """Return the state that the transaction sees; 1 round trip."""
     return ProvidersState(
-        *_rows(
+        *rows_of(
             connection,
             f"""
             SELECT (SELECT coalesce(max(id), 0) FROM resource_providers), CASE WHEN {_SEES_A_SNAPSHOT}
@@ -221,7 +212,7 @@ def read_changes(connection: Connection, since: int, *, aggregates: bool, summed
         connection: The connection to read from, in a transaction that sees one snapshot.
         since: The oldest transaction that was running in the older snapshot, or the next one: no older one was.
         aggregates: Whether the memberships in aggregates are compared too.
-        summed: As in `read_usages`.
+        summed: As in `select_usages`.
     """
     age = f"(SELECT age('{since % 2**32}'::xid))"
     held = _held_tables(aggregates=aggregates, summed=summed)
@@ -240,7 +231,7 @@ def read_changes(connection: Connection, since: int, *, aggregates: bool, summed
            AND NOT relhassubclass AND NOT relrowsecurity AND age(xmin) > {age})
         AND NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = ANY ({ids}) AND age(xmin) <= {age})"""
     joined = ", ".join(f"({part}) AS part{number}" for number, part in enumerate(parts))
-    plain, own, provider_count, provider_ids, root_ids, *others = _rows(
+    plain, own, provider_count, provider_ids, root_ids, *others = rows_of(
         connection, f"SELECT {is_plain}, {ids}::text, * FROM {joined}"
     )[0]
     counts, new_ids = others[::2], others[1::2]
@@ -258,10 +249,10 @@ def read_changes(connection: Connection, since: int, *, aggregates: bool, summed
 def read_row_counts(connection: Connection, place: int, *, summed: bool) -> Row:
     """Return (provider ids, numbers of rows) in the table at this place of `TableChanges.row_counts`; 1 round trip.
 
-    place: from 1, since a provider has one row of its own. summed: as in `read_usages`.
+    place: from 1, since a provider has one row of its own. summed: as in `select_usages`.
     """
     table = _held_tables(aggregates=True, summed=summed)[place - 1]
-    return _rows(
+    return rows_of(
         connection,
         f"""
         SELECT string_agg(int4send(resource_provider_id), ''), string_agg(int4send(number), '')
@@ -282,7 +273,7 @@ def read_sharing_roots(connection: Connection) -> list[int]:
     holders = f"SELECT resource_provider_id FROM resource_provider_traits WHERE trait_id = ({trait})"
     where = f"{_ROOTED} AND id IN ({holders})"
     return [
-        row[0] for row in _rows(connection, f"SELECT DISTINCT root_provider_id FROM resource_providers WHERE {where}")
+        row[0] for row in rows_of(connection, f"SELECT DISTINCT root_provider_id FROM resource_providers WHERE {where}")
     ]
 
 
@@ -294,7 +285,7 @@ def find_names(connection: Connection, table: str, names: Collection[str]) -> li
 
 def read_names(connection: Connection, table: str) -> list[str]:
     """Return all names in the table; 1 round trip."""
-    return [row[0] for row in _rows(connection, f"SELECT name FROM {table}")]
+    return [row[0] for row in rows_of(connection, f"SELECT name FROM {table}")]
 
 
 def find_roots(connection: Connection, uuids: Collection[str]) -> list[Row]:
@@ -310,7 +301,7 @@ def _array(ids: Collection[int]) -> str:
     return f"'{{{','.join(map(str, ids))}}}'::integer[]"
 
 
-def _rows(connection: Connection, statement: str) -> list[Row]:
+def rows_of(connection: Connection, statement: str) -> list[Row]:
     """Return the driver's rows, without SQLAlchemy's rows around them, and with binary values as bytes."""
     rows = connection.exec_driver_sql(statement).cursor.fetchall()
     return [tuple([bytes(each) if isinstance(each, memoryview) else each for each in row]) for row in rows]

@@ -7,6 +7,7 @@ be changed tree by tree, so it can be made for one request or kept.
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -157,6 +158,7 @@ class TreeIndex:
         self._roots: list[int] = []
         self._added: set[int] = set()  # roots that `_roots` lacks
         self._removed: set[int] = set()  # roots that only `_roots` has
+        self._root_of: dict[str, int] | None = None  # the root id of each provider by its quoted uuid, once needed
         self.names = Names()
 
     @property
@@ -167,6 +169,15 @@ class TreeIndex:
             self._added.clear()
             self._removed.clear()
         return self._roots
+
+    def root_of(self, uuid: str) -> int | None:
+        """Return the root id of the tree with this provider; None if there is none."""
+        if self._root_of is None:
+            self._root_of = {}
+            for root_id, tree_class in self.class_of.items():
+                uuids = tree_class.trees[root_id][: len(tree_class.layout.providers)]
+                self._root_of.update(zip(uuids, repeat(root_id)))
+        return self._root_of.get(f'"{uuid}"')
 
     def intern_provider(self, inventories: tuple[InventoryType, ...], traits: tuple[str, ...]) -> ProviderType:
         """Return the type of providers with these inventories and traits; the same object while it is in use."""
@@ -191,6 +202,8 @@ class TreeIndex:
         self.provider_count += len(uuids)
         tree_class.trees[root_id] = [*uuids, *tree_class.resources]
         self.class_of[root_id] = tree_class
+        if self._root_of is not None:
+            self._root_of.update(zip(uuids, repeat(root_id)))
         if root_id in self._removed:
             self._removed.remove(root_id)
         else:
@@ -210,7 +223,12 @@ class TreeIndex:
         layout = tree_class.layout
         layout.forget()
         self.provider_count -= len(layout.providers)
-        layout.written.pop(tree_class.trees.pop(root_id)[0], None)
+        texts = tree_class.trees.pop(root_id)
+        layout.written.pop(texts[0], None)
+        if self._root_of is not None:
+            for uuid in texts[: len(layout.providers)]:
+                if self._root_of.get(uuid) == root_id:  # else another tree has this provider by now
+                    del self._root_of[uuid]
         self.sharing.pop(root_id, None)
         if not tree_class.trees:
             del layout.classes[tree_class.key]

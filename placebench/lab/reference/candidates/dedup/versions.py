@@ -95,7 +95,7 @@ class TreeVersion:
             connection: The connection that read the rows.
             rows: The rows.
             seen: The snapshot (`ProvidersState.seen`).
-            summed: As in `statements.read_usages`.
+            summed: As in `statements.select_usages`.
             read_at_s: The time at which reading began.
         """
         since, aggregates = _snapshot(seen).oldest, rows.aggregates is not None
@@ -126,7 +126,7 @@ class TreeVersion:
     def follow(self, connection: Connection, state: ProvidersState) -> "TreeVersion | None":
         """Return the version that the connection sees, which this one must precede; None if all must be read.
 
-        1 round trip if no row of the trees has changed, 5 or 6 otherwise, and as many again if rows were only deleted.
+        1 round trip if no row of the trees has changed, 2 if a few have, and 2 more if rows were only deleted.
         """
         assert state.seen is not None
         read_at_s, since = monotonic(), _snapshot(self.seen).oldest
