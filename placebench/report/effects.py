@@ -89,6 +89,8 @@ def _signed(number: str) -> str:
 def effect_text(comparison: Comparison, *, named: bool = False, heading: Comparison | None = None) -> str:
     """Return the effect with its interval; '0 → 5' if there is no ratio, 'the same', or 'not measured'.
 
+    A count that is the same for every request has no interval.
+
     named: whether the text includes the metric's name.
     heading: the comparison whose confidence level and replicates are in the column heading, and are not repeated.
     """
@@ -101,10 +103,13 @@ def effect_text(comparison: Comparison, *, named: bool = False, heading: Compari
         if not comparison.differs:
             return "the same"
         return " → ".join(value_text(comparison.metric, value) for value in values)
+    low, high = comparison.low, comparison.high
+    if is_exact and low is not None and high is not None and math.isclose(low, high):
+        return f"{units.signed_percent(comparison.ratio)}{f' {METRIC_LABELS[comparison.metric]}' if named else ''}"
     return written_effect(
         comparison.ratio,
-        comparison.low,
-        comparison.high,
+        low,
+        high,
         of=_TIMES.get(comparison.metric, METRIC_LABELS[comparison.metric]) if named else "",
         confidence=None if heading and heading.confidence == confidence else confidence,
         n=0 if heading and heading.replicates == replicates else replicates,
@@ -457,9 +462,20 @@ def summary_sentences(figures: Figures) -> list[str]:
 
 
 def _where(figures: Figures) -> Iterator[str]:
-    """Yield a sentence on the first frames that changed significantly under the profiler, if there is a single pair."""
-    for parts in figures.parts.values() if len(figures.parts) == 1 else ():
-        decided = [each for each in parts if each.is_decided]
+    """Yield a sentence on the first frames that changed significantly under the profiler, if there is a single pair.
+
+    The profiled replicates are few, and not the timed ones. If these frames together say the opposite of the verdicts
+    on times, only those that agree are named.
+    """
+    for pair, parts in figures.parts.items() if len(figures.parts) == 1 else ():
+        shown = [each for each in parts if each.is_decided]
+        decided = [
+            each for each in shown if each.low is not None and each.high is not None and each.low * each.high > 0
+        ]
+        timed = [each for each in figures.comparisons if each.metric in _TIMES and each.metric not in LIFETIME]
+        told = {each.verdict for each in timed if each.pair == pair} & {FASTER, SLOWER}
+        if len(told) == 1 and (sum(each.change for each in decided) > 0) == (FASTER in told):
+            decided = [each for each in decided if each.verdict in told]
         few = decided[:_MAX_PAIRS_IN_DETAIL]
         named = [
             f"{label} {units.signed_duration(each.change)}" for label, each in zip(frame_labels(few), few, strict=True)

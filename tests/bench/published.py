@@ -804,7 +804,8 @@ SETTINGS = {
 def herd() -> str:
     def interval(values: Sequence[float]) -> str:
         made = median_interval(values)
-        return f"{made.median:.2f} [{made.low:.2f}, {made.high:.2f}]"
+        limits = f" [{made.low:.2f}, {made.high:.2f}]" if made.low != made.high else ""
+        return f"{made.median:.2f}{limits}"
 
     rows = [
         (

@@ -98,7 +98,8 @@ def test_what_was_not_measured_is_called_so() -> None:
         ("statements", [0.0] * 6, [0.0] * 6, "the same", "equivalent"),
         ("statements", [0.0] * 6, [5.0] * 6, "0 → 5", "more"),
         ("bytes_sent", [2048.0] * 6, [0.0] * 6, "2.00 KiB → 0 B", "less"),
-        ("rows", [10.0] * 6, [9.0] * 6, "−10 % [95 % CI −10, −10; n = 6]", "less"),
+        ("rows", [10.0] * 6, [9.0] * 6, "−10 %", "less"),
+        ("rows", [10.0] * 6, [9.0, 8.0] * 3, "−15 % [95 % CI −20, −10; n = 6]", "less"),
     ],
 )
 def test_counts_are_reported_as_counts(
