@@ -60,6 +60,9 @@ def telemetry_report(folder: Path, telemetry: "Telemetry") -> Report:
         )
     if telemetry.truncated:
         notices.append(f"{units.numbered(telemetry.truncated, 'truncated or corrupt line')} left out.")
+    is_recorded = bool((telemetry.runtime["name"] == "recorded_requests").any())
+    if is_recorded and not telemetry.durations["series"].isin(["statement", "transaction"]).any():
+        notices.append(_NO_STATEMENT)
     if not states["full"]:
         notices.append(f"No step of {units.duration(step_s)} was full of requests: there are no means per second.")
     steps = f"{units.numbered(len(seconds), 'step')} of {units.duration(step_s)}"
@@ -100,6 +103,10 @@ def telemetry_report(folder: Path, telemetry: "Telemetry") -> Report:
     )
 
 
+_NO_STATEMENT = (
+    "The profiler saw no statement: it does not see connections that were opened before SqlProfiler() was made, except "
+    "those of SQLAlchemy. Make it before the application connects."
+)
 _STEPS_NOTE = (
     "A step is full if requests came during all of it, cut if the use began or ended in it, idle if there was no "
     "request. A pause is longer than a second and than ten times the usual gap between two requests. Lines are broken "

@@ -92,6 +92,17 @@ def _readable(found: ModWsgi) -> ModWsgi:
     return found
 
 
+def apache_account_limit() -> str:
+    """Return why Apache's processes cannot use files in the folder of a run, such as recordings; empty if they can."""
+    account = server_account()
+    if not account.ids:
+        return ""
+    return (
+        f"Apache runs as {account.name} for root, who cannot use a SQLite file or write recordings in the folder of a "
+        "run: run placebench as an ordinary user, or use another server"
+    )
+
+
 def mod_wsgi_options(found: ModWsgi, spec: ServerSpec, scratch: Path) -> list[str]:
     """Return the options of Apache, which keeps its files in *scratch* and reads no configuration file.
 

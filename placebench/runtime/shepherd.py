@@ -2,8 +2,8 @@
 
 CONTROL and REPORT are numbers of inherited pipes. Orders come in as JSON lines: `{"begin": folder or null}`, which is
 the first one, `{"run": {...}}`, `{"stop": seconds}`, `{"kill": true}`; reports go out: `{"ready": true}`, `{"pid": n}`,
-`{"ended": pid, "returncode": n}`, `{"error": text}`. When CONTROL closes, or on SIGTERM, SIGINT or SIGHUP, the child is
-stopped, the folder is removed and the shepherd ends.
+`{"ended": pid, "returncode": n, "cpu_s": seconds}`, `{"error": text}`. When CONTROL closes, or on SIGTERM, SIGINT or
+SIGHUP, the child is stopped, the folder is removed and the shepherd ends.
 
 The shepherd makes the folder itself, so that none is left when placebench is killed at any moment. The folder's name
 comes through the pipe, because every user of the machine can read command lines: nobody else knows the name until the
@@ -19,6 +19,7 @@ placebench itself it would end a child together with the thread that started it.
 import ctypes
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -140,9 +141,11 @@ class _Shepherd:
         """Reap a child that has ended, after killing the other processes of its group."""
         if self._child is not None and self._has_ended():
             self._kill_group()
+            before_s = _reaped_cpu_s()
             returncode = self._child.wait()
             free_shared_memory(self._data)
-            self._report(ended=self._child.pid, returncode=returncode)
+            # /proc/PID/stat has the same in steps of 10 ms
+            self._report(ended=self._child.pid, returncode=returncode, cpu_s=_reaped_cpu_s() - before_s)
             self._child = None
             if self._adopts:
                 self._kill_adopted()
@@ -221,6 +224,12 @@ def _die_with(parent: int, number: int) -> Callable[[], None]:
                 os._exit(1)  # a signal would run the shepherd's handlers, which the child still has
 
     return arrange
+
+
+def _reaped_cpu_s() -> float:
+    """Return the CPU seconds of all processes that were reaped until now, and of those that they had reaped."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _children_of(parent: int) -> set[int]:

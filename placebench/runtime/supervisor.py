@@ -52,6 +52,7 @@ class Supervisor:
         self._name = ""
         self._data: str | None = None
         self._endings: dict[int, int] = {}
+        self._cpu_s = 0.0
         self._process, self._control, self._report = _start_shepherd(pipes=pipes)
         _open_supervisors.append(self)
         try:
@@ -66,6 +67,11 @@ class Supervisor:
     def pid(self) -> int:
         """The process id of the shepherd."""
         return self._process.pid
+
+    @property
+    def program_cpu_s(self) -> float:
+        """CPU seconds of the program that ended last and of the processes that it waited for, to the microsecond."""
+        return self._cpu_s
 
     @property
     def stdin(self) -> IO[str] | None:
@@ -95,7 +101,7 @@ class Supervisor:
         with self._lock:
             while pid not in self._endings and self._readable(0.0):
                 report = self._read_report() or {"ended": pid, "returncode": -signal.SIGKILL}
-                self._endings[report["ended"]] = report["returncode"]
+                self._endings[report["ended"]], self._cpu_s = report["returncode"], report.get("cpu_s", 0.0)
         return self._endings.get(pid)
 
     def wait(self, pid: int, timeout_s: float | None = None) -> int:

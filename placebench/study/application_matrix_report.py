@@ -102,7 +102,7 @@ def results(run: Run) -> StudyResults:
         rows=rows,
         columns=[*overheads.axis_columns(axes), *figures],
         tables=_map(rows, axes, control),
-        summary=list(_summary(rows)),
+        summary=[*_summary(rows), *overheads.nothing_counted(rows, settings["count"])],
         notes=(
             f"Control: the same combination with {point_text(control)}. Effects are ratios to it in the same repeat.",
             "Time per request: the mean of one user; 1 / throughput of several; at a rate the mean since it was due.",

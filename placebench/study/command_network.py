@@ -105,7 +105,6 @@ class CommandNetwork:
     def _measure(
         self, point: Point, repeat: int, target: LinkTarget, environment: Mapping[str, str], log: Path
     ) -> dict[str, Any]:
-        from placebench.meters.processes import read_ended_cpu_s
         from placebench.runtime.network.link import open_link
         from placebench.runtime.supervisor import ChildLog, ChildSpec, Supervisor, start_child
 
@@ -132,7 +131,7 @@ class CommandNetwork:
                         "long latencies out of --latency-ms"
                     ) from None
                 elapsed_s = time.perf_counter() - started
-                cpu_s = read_ended_cpu_s(child.guard_pid)
+                cpu_s = supervisor.program_cpu_s
             traffic = link.traffic().since(before)
             if code:
                 raise LoadError(f"the command ended with exit code {code}; {output.end()}")

@@ -26,7 +26,14 @@ from placebench.report.study_report import (
 from placebench.results import Run
 from placebench.stats import median_interval
 from placebench.study.axes import fill_words
-from placebench.study.overheads import axis_columns, control_measurements, largest, paired_overhead, point_text
+from placebench.study.overheads import (
+    axis_columns,
+    control_measurements,
+    largest,
+    nothing_counted,
+    paired_overhead,
+    point_text,
+)
 from placebench.study.session import Measure, Point, StudySpec, study_kind
 from placebench.study.workers import OwnWorkersStudy, Work, why_impossible
 
@@ -153,6 +160,7 @@ def results(run: Run) -> StudyResults:
     return StudyResults(
         headline=_headline(rows, control),
         rows=rows,
+        summary=list(nothing_counted(rows, settings["count"])),
         columns=[*axis_columns(axes), *(each for each in _FIGURES if settings["count"] or each.name not in _COUNTED)],
         notes=(
             f"A measurement: {units.numbered(jobs, 'run')} of the command in turn, after one for warming up.",

@@ -134,6 +134,13 @@ def effect_text(row: Mapping[str, Any], of: str = "") -> str:
     return written_effect(row["ratio"], *ends, of=of, confidence=0.95, n=row["n"], is_time=False)
 
 
+def nothing_counted(rows: Sequence[Mapping[str, Any]], pattern: str) -> Iterator[str]:
+    """Yield a sentence if --count counted no result in any row."""
+    counts = [row["results"] for row in rows if row["results"] is not None]
+    if pattern and counts and not any(counts):
+        yield f"--count {pattern} counted no result: compare the pattern with what a job returned or printed."
+
+
 def undecided(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield how many replicates would decide each row that is inconclusive."""
     for row in rows:

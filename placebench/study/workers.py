@@ -30,7 +30,7 @@ from placebench.report.study_report import StudyResults, interval_columns, inter
 from placebench.results import Run
 from placebench.stats import median_interval
 from placebench.stats.hodges_lehmann import MIN_REPLICATES
-from placebench.study.overheads import paired_ratio
+from placebench.study.overheads import nothing_counted, paired_ratio
 from placebench.study.session import Measure, Point, StudySession, StudySpec, study_kind
 
 
@@ -279,7 +279,7 @@ def results(run: Run) -> StudyResults:
         rows=rows,
         columns=_COLUMNS if run.head.settings["count"] else [each for each in _COLUMNS if each.name not in _COUNTED],
         charts=[("Throughput against memory", _chart(rows))] if rows else [],
-        summary=list(_summary(rows)),
+        summary=[*_summary(rows), *nothing_counted(rows, run.head.settings["count"])],
         notes=list(_notes(run, rows)),
         limits=_LIMITS,
         axes=lambda point: {"way": point["way"], "workers": point["workers"]},

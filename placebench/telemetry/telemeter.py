@@ -102,6 +102,7 @@ class Telemeter:
         self._engine = engine
         self._role = role
         self._pid = -1
+        self._recorded = 0
         self._starting = threading.Lock()
         self.patterns: PathPatterns = PathPatterns()
 
@@ -139,6 +140,7 @@ class Telemeter:
             self._numbers = itertools.count(secrets.randbits(26) << 32)
             self._stop = threading.Event()
             self._written_statements: set[str] = set()
+            self._recorded = 0
             self.runtime: _ProcessFigures = _ProcessFigures(self._pool_in_use if self._engine is not None else None)
             name = f"{self._role}-{os.getpid()}-{secrets.token_hex(3)}.csv"
             self.file: SeriesFile = SeriesFile(self._folder / name, self._head())
@@ -197,6 +199,7 @@ class Telemeter:
         watch = current_request()
         if watch is None:
             return
+        self._recorded += 1
         for statement in recording.statements:
             if statement.fingerprint not in self._written_statements:
                 self._written_statements.add(statement.fingerprint)
@@ -223,6 +226,8 @@ class Telemeter:
         at_s = self.file.wall_zero_s + time.perf_counter()
         for name, value in self.runtime.figures().items():
             self._note(at_s, name, value)
+        if self._recorded:  # tells requests without a statement from those that nobody recorded
+            self._note(at_s, "recorded_requests", self._recorded)
 
     def _note(self, at_s: float, name: str, value: float) -> None:
         self.file.add(FIGURE_LINE % (at_s, name, repr(value)))

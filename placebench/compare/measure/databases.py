@@ -16,8 +16,9 @@ from sqlalchemy import make_url
 from placebench.compare.what.data_setup import DataSetup, run_command
 from placebench.compare.what.database_copies import copy_sqlite, sqlite_url
 from placebench.compare.what.variants import Variant
-from placebench.errors import DatabaseError, PlacebenchError
+from placebench.errors import DatabaseError, PlacebenchError, UsageError
 from placebench.runtime.mariadb import temporary_mariadb
+from placebench.runtime.mod_wsgi import apache_account_limit
 from placebench.runtime.postgres import Server, open_server
 
 _RESERVED = {
@@ -209,6 +210,11 @@ class _InFiles(VariantDatabases):
 
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(self._place, ignore_errors=True)
+
+    def of(self, variant: Variant) -> str:
+        if variant.server == "mod_wsgi" and (reason := apache_account_limit()):
+            raise UsageError(f'server = "mod_wsgi": {reason}')
+        return super().of(variant)
 
     def _copy(self, variant: Variant) -> str:  # noqa: ARG002
         path = self._place / f"{next(self._numbers)}.db"

@@ -48,6 +48,7 @@ from placebench.profiler.model.recording_data import notes_of
 from placebench.profiler.output.pages import write_flame_page, write_speedscope
 from placebench.profiler.recording import Recording
 from placebench.runtime.application_servers import serve
+from placebench.runtime.mod_wsgi import apache_account_limit
 from placebench.runtime.running_server import RunningServer, ServerSpec
 
 _WSGI_ENTRY = "placebench.profiler.integrations.wsgi_entry"
@@ -106,6 +107,8 @@ def why_not_profiled(variant: Variant) -> str:
     """Return why this variant cannot be profiled; empty if it can. May start a Python interpreter to find out."""
     if variant.request is not None:
         return "it has a request of its own"
+    if variant.server == "mod_wsgi" and (reason := apache_account_limit()):
+        return reason
     if variant.ours or variant.command or variant.python is None:
         return ""
     code = f"import sys, importlib.util, {_NEEDED}; sys.exit(importlib.util.find_spec({_WSGI_ENTRY!r}) is None)"

@@ -3,13 +3,18 @@
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
+from placebench.compare.measure.databases import variant_databases
+from placebench.compare.measure.profiled_pass import why_not_profiled
+from placebench.compare.what.data_setup import OwnData
 from placebench.compare.what.http_request import get
-from placebench.errors import MissingExtraError
+from placebench.compare.what.variants import Variant
+from placebench.errors import MissingExtraError, UsageError
 from placebench.runtime import mod_wsgi
 from placebench.runtime.application_servers import serve
 from placebench.runtime.mod_wsgi import find_mod_wsgi
@@ -68,6 +73,20 @@ def test_what_is_missing_is_said_with_how_to_get_it(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(mod_wsgi, "server_account", lambda: Account("nobody", 65534, 65534))
     with pytest.raises(MissingExtraError, match=r"Apache runs as nobody for root, who cannot enter .*chmod o\+x"):
         find_mod_wsgi()
+
+
+def test_files_of_a_run_are_refused_to_another_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For root Apache runs as nobody: a SQLite file in the private folder of a run is refused before any request."""
+    variant = Variant("apache", "shop:app", server="mod_wsgi")
+    monkeypatch.setattr(mod_wsgi, "server_account", Account)
+    with variant_databases(OwnData(seed=1, database="sqlite"), tmp_path, None) as databases:
+        assert databases.of(variant).startswith("sqlite:///")
+
+        monkeypatch.setattr(mod_wsgi, "server_account", lambda: Account("nobody", 65534, 65534))
+        with pytest.raises(UsageError, match=r"mod_wsgi.* runs as nobody for root, .* run placebench as an ordinary"):
+            databases.of(variant)
+        assert databases.of(replace(variant, server="gunicorn")).startswith("sqlite:///")
+    assert "nobody" in why_not_profiled(variant)
 
 
 def test_folders_of_packages_that_do_not_exist_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

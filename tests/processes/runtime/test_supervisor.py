@@ -147,6 +147,24 @@ def test_a_daemon_stays_below_the_guard_and_ends_with_its_program(eventually: Ev
     assert not runs(daemon)
 
 
+def test_cpu_of_an_ended_program_is_that_which_it_counted_itself() -> None:
+    """Two programs one after the other, which burn 33 ms and nothing: not in the kernel's clock ticks of 10 ms."""
+    burn = "import time\nwhile time.process_time() < {}: pass\nprint(time.process_time())"
+    with Supervisor(pipes=True) as supervisor:
+        spec = ChildSpec("python", [sys.executable, "-S", "-E", "-c", burn.format(0.033)], pipes=True)
+        with start_child(spec, supervisor) as child:
+            assert child.stdout is not None
+            counted_s = float(child.stdout.readline())
+            child.wait(10)
+            burnt_s = supervisor.program_cpu_s
+        with start_child(ChildSpec("true", ["true"]), supervisor) as child:
+            child.wait(10)
+
+        assert counted_s <= burnt_s < counted_s + 0.02
+        assert burnt_s % 0.01 > 1e-9
+        assert 0 < supervisor.program_cpu_s < 0.02
+
+
 @pytest.mark.parametrize("traps", ["", "trap '' TERM QUIT;"], ids=["willing", "stubborn"])
 def test_nothing_is_left_after_kill_9_of_the_parent(
     traps: str, tmp_path: Path, eventually: Eventually, runs: Runs

@@ -10,6 +10,7 @@ from placebench.compare.keep.records import Measurement
 from placebench.report import build_report
 from placebench.report.renderers import render_html, render_markdown
 from placebench.results import Run
+from placebench.study.overheads import nothing_counted
 
 ONE: Mapping[str, Any] = {"way": "threads", "workers": 1}
 TWO: Mapping[str, Any] = {"way": "forks", "workers": 2}
@@ -63,6 +64,16 @@ def test_different_numbers_of_results_are_a_line(tmp_path: Path) -> None:
     assert ([], 1) == (list(same.summary), len(different.summary))
     assert "threads x 1: 80" in different.summary[0]
     assert "forks x 2: 79" in different.summary[0]
+
+
+def test_a_pattern_that_counts_nothing_is_a_line() -> None:
+    """A column of zeros could be the truth, or a wrong pattern."""
+    nothing, one, unmeasured = [{"results": 0}, {"results": 0}], [{"results": 0}, {"results": 1}], [{"results": None}]
+
+    assert [
+        "--count $.items[*] counted no result: compare the pattern with what a job returned or printed."
+    ] == list(nothing_counted(nothing, "$.items[*]"))
+    assert [] == [line for rows in (one, unmeasured, []) for line in nothing_counted(rows, "$.items[*]")]
 
 
 def test_no_column_is_about_results_that_were_not_counted(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from sqlalchemy.pool import StaticPool
 
 from placebench import SqlProfiler
 from placebench.compare.what.http_request import get
+from placebench.report.telemetry import telemetry_report
 from placebench.runtime.application_servers import serve
 from placebench.runtime.running_server import ServerSpec
 from placebench.telemetry import Telemeter, Telemetry, load
@@ -251,6 +253,34 @@ def test_the_summary_tells_spans_apart(telemeter: Telemeter, tmp_path: Path) -> 
     counts = read(telemeter, tmp_path).summary(("series", "label"))["count"]
     assert counts.to_dict() == {("server", ""): 1, ("timed", "insert"): 1, ("timed", "notify"): 1}
     assert load(tmp_path).summary().index.names == ["series", "label", "verb", "path", "status"]
+
+
+def test_a_profiler_that_sees_no_statement_is_named_in_the_report(telemeter: Telemeter, tmp_path: Path) -> None:
+    """Connections that are open before the profiler are not seen; without a profiler nothing is said."""
+    connection = sqlite3.connect(":memory:")
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        connection.execute("SELECT 1").fetchall()
+        return ok(environ, start_response)
+
+    def notices() -> list[str]:
+        telemeter.flush()
+        return [each for each in telemetry_report(tmp_path, load(tmp_path)).notices if "statement" in each]
+
+    ask(telemeter.wsgi(application))
+    assert notices() == []
+
+    profiler = SqlProfiler()
+    try:
+        profiler.listen(telemeter)
+        ask(telemeter.wsgi(profiler.wsgi(application)))
+        assert ["before SqlProfiler() was made" in each for each in notices()] == [True]
+
+        connection = sqlite3.connect(":memory:")
+        ask(telemeter.wsgi(profiler.wsgi(application)))
+        assert notices() == []
+    finally:
+        profiler.remove()
 
 
 def test_a_view_is_timed_by_a_decorator(telemeter: Telemeter, tmp_path: Path) -> None:
