@@ -113,7 +113,7 @@ def request_section(head: RunHead, facts: Sequence[tuple[Text, Text]] = (), *not
         counts = (("providers", "resource providers"), ("inventories", "inventories"), ("provider_traits", "traits"))
         data += f": {', '.join(f'{units.count(receipt[name])} {label}' for name, label in counts)}"
     if receipt.get("tables"):  # an application that makes its tables itself has none yet
-        data += f": {units.count(receipt['rows'])} rows in {units.count(receipt['tables'])} tables"
+        data += f": {units.numbered(receipt['rows'], 'row')} in {units.numbered(receipt['tables'], 'table')}"
     if unchecked := receipt.get("unchecked_tables"):
         data += f"; changes to {', '.join(unchecked)} were not looked for, they are too large"
     digest = [("Digest of the data", code(receipt["digest"]))] if "digest" in receipt else []

@@ -70,9 +70,9 @@ def test_a_pattern_that_counts_nothing_is_a_line() -> None:
     """A column of zeros could be the truth, or a wrong pattern."""
     nothing, one, unmeasured = [{"results": 0}, {"results": 0}], [{"results": 0}, {"results": 1}], [{"results": None}]
 
-    assert [
-        "--count $.items[*] counted no result: compare the pattern with what a job returned or printed."
-    ] == list(nothing_counted(nothing, "$.items[*]"))
+    assert ["--count $.items[*] counted no result: compare the pattern with what a job returned or printed."] == list(
+        nothing_counted(nothing, "$.items[*]")
+    )
     assert [] == [line for rows in (one, unmeasured, []) for line in nothing_counted(rows, "$.items[*]")]
 
 
