@@ -162,7 +162,11 @@ class ActiveRecording(RecordingContext):
         pending: PendingStatement | None = None,
     ) -> None:
         """Add an interval to the flame graph of this recording, and to those of the recordings around it."""
-        super().add_leaf(started, ended, label, kind, pending)
+        try:
+            if self.flame_graph is not None:
+                self.flame_graph.add(started, ended, label, kind, pending)
+        except Exception as error:  # noqa: BLE001  called inside of the application's own calls
+            self.report_failure(error)
         around = self.around
         while around is not None and around.flame_graph is self.flame_graph:
             around = around.around

@@ -405,18 +405,24 @@ class DriverRecorder:
             self.current.set(recording)
             self.unprofiled.set(unprofiled)
 
-    @while_recording
-    def garbage_collected(self, recording: ActiveRecording, phase: str, details: dict[str, int]) -> None:
-        """Measure a garbage collection; registered in `gc.callbacks`."""
-        if phase == "start":
-            recording.gc_started = recording.clock()
-        elif recording.gc_started is not None:
-            now = recording.clock()
-            recording.gc_s += now - recording.gc_started
-            recording.gc_collections += 1
-            label = f"garbage collection, generation {details['generation']}"
-            recording.add_leaf(recording.gc_started, now, lambda: label, "gc")
-            recording.gc_started = None
+    def garbage_collected(self, phase: str, details: dict[str, int]) -> None:
+        """Measure a garbage collection; registered in `gc.callbacks`. A request may have a hundred: no helpers."""
+        recording = self.current.get()
+        if recording is None or recording.ended:
+            return
+        try:
+            if phase == "start":
+                recording.gc_started = recording.clock()
+            elif recording.gc_started is not None:
+                now = recording.clock()
+                recording.gc_s += now - recording.gc_started
+                recording.gc_collections += 1
+                if recording.flame_graph is not None:
+                    label = f"garbage collection, generation {details['generation']}"
+                    recording.add_leaf(recording.gc_started, now, lambda: label, "gc")
+                recording.gc_started = None
+        except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
+            self.report_failure(error)
 
 
 def locate(pending: PendingStatement, sql: str, dialect: str | None) -> None:
