@@ -308,7 +308,7 @@ class TimeLine:
         whole = StackInterval(self.started, max(self.ended, self._latest), self._above, leaves=0)
         self.overlaps = [each for each in placed if each.ended > self.ended + CLOCK_TICK_S]
         in_order = list(innermost(placed, self.overlaps))
-        filled = list(with_short_calls(in_order, short, whole))
+        filled = list(with_short_calls(in_order, short, whole, self.overlaps))
         if short:
             self.ended = max(self.ended, min(filled[-1].ended, self._latest))
         return timeline(self.samples, iter(filled), whole._replace(ended=self.ended), holds=True)

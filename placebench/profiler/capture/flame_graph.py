@@ -182,7 +182,7 @@ class FlameGraphRecorder:
         intervals = innermost(with_plans(noted), overlaps)
         whole = StackInterval(started, ended, self._above, leaves=0)
         # All of them now: what is noted of other threads from now on belongs to no leaf.
-        in_order = with_short_calls(list(intervals), self._short_calls(noted, statements, samples), whole)
+        in_order = with_short_calls(list(intervals), self._short_calls(noted, statements, samples), whole, overlaps)
         stacks = timeline(samples, in_order, whole, holds=self._source.holds)
         records = application_records(list(with_collections(stacks, sorted(self._short_collections), started)))
         is_full = len(noted) >= _MAX_INTERVALS

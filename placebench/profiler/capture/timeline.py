@@ -38,7 +38,7 @@ _THREAD_ENTRY = f"_bootstrap\x00{with_slashes(threading.__file__)}"
 _EVENT_LOOPS = ("/selectors.py", "/trio/_core/_io_", "/asyncio/runners.py")
 OVERLAP_NOTE = (
     "statements ran at the same time, or beyond the end of the recording: the flame graph counts the time that several "
-    "share once, on the one that began last"
+    "share once"
 )
 FULL_NOTE = "the flame graph has the first {:,} calls of the driver: later ones are Python's there"
 SHARED_NOTE = "its thread's other tasks are in the flame graph too"
@@ -246,13 +246,16 @@ def _estimate_gaps(records: list[StackTime], gaps: Sequence[_Gap], whole: StackI
 
 
 def with_short_calls(
-    intervals: Iterable[StackInterval], short: Sequence[StackInterval], whole: StackInterval
+    intervals: Iterable[StackInterval],
+    short: Sequence[StackInterval],
+    whole: StackInterval,
+    overlaps: list[StackInterval],
 ) -> Iterator[StackInterval]:
     """Yield the disjoint *intervals*, and those of *short* in the time between them, each from its start on.
 
     short: in order of their starts. Each is the sum of a statement's calls that were too short to be noted. These calls
     ran after its start, between the intervals or around a garbage collection, so that there is time for all of them if
-    no statements overlapped.
+    no statements overlapped. overlaps: gets those for which there is none.
     """
     owed = list(reversed(short))
 
@@ -282,6 +285,7 @@ def with_short_calls(
             yield interval
         at = max(at, interval.ended)
     yield from placed(at, whole.ended, None)
+    overlaps += owed
 
 
 def _between(left: StackInterval, entered: StackInterval) -> list[str]:

@@ -585,7 +585,7 @@ def _begun_late(interval: timeline.StackInterval) -> timeline.StackInterval:
 def _no_short_calls(patch: pytest.MonkeyPatch) -> None:
     """Calls too short to be noted are left out."""
     for module in (flame_graph, external_flame_graph):
-        patch.setattr(module, "with_short_calls", lambda intervals, _short, _whole: intervals)
+        patch.setattr(module, "with_short_calls", lambda intervals, *_: intervals)
 
 
 def _lost_record(patch: pytest.MonkeyPatch) -> None:
@@ -607,6 +607,21 @@ def test_a_flame_graph_that_breaks_a_law_is_dropped(mode: str, mutant: Any) -> N
 
     assert_is_noted(recording, "leaves")
     assert (recording.session, whole.session is None, whole.breaches) == (None, False, ())
+
+
+@pytest.mark.parametrize("mode", WITH_FLAME_GRAPH)
+@pytest.mark.parametrize("inner_s", [3e-6, 0.25])
+def test_a_flame_graph_of_a_statement_inside_of_another_one_is_kept(mode: str, inner_s: float) -> None:
+    """A function of SQLite, a row factory or a signal handler may run one: its time is that of both, as a note says."""
+    with pytest.MonkeyPatch.context() as patch, machine_of(patch) as machine:
+        inner = [("statement", 1, [inner_s], "all")]
+        machine.connection.create_function("nested", 0, lambda: machine.run(inner))
+        with machine.profiler.record("program", mode) as recording:
+            machine.connection.execute("select tick('column_2', 0.25), nested()").fetchall()
+
+    assert recording.session is not None
+    assert (recording.breaches, timeline.OVERLAP_NOTE in recording.notes) == ((), True)
+    assert by_name(recording.session)[0] == pytest.approx(recording.elapsed_s) == 0.25 + inner_s
 
 
 def test_a_merged_flame_graph_that_loses_time_is_dropped() -> None:
