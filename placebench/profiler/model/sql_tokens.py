@@ -32,7 +32,9 @@ _DOLLAR_QUOTED = r"\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?(?:\$(?P=tag)\$|\Z)"
 _Q_QUOTED = (
     r"[nN]?[qQ]'(?:\[.*?(?:\]'|\Z)|\{.*?(?:\}'|\Z)|\(.*?(?:\)'|\Z)|<.*?(?:>'|\Z)|(?P<mark>\S)(?:.*?(?P=mark)'|.*)|\Z)"
 )
-_NUMBER = r"\d\w*(?:\.\w*)?(?:(?<=[eE])[+-]\d+)?|(?<![\w\"`\])])\.\d\w*(?:(?<=[eE])[+-]\d+)?"
+# A literal may follow at once, such as E'…'.
+_DIGITS = r"\d(?:(?![bBeEnNxX]')\w)*+"
+_NUMBER = rf"{_DIGITS}(?:\.\w*)?(?:(?<=[eE])[+-]\d+)?|(?<![\w\"`\])])\.{_DIGITS}(?:(?<=[eE])[+-]\d+)?"
 _PLACEHOLDER = r"%\(\w+\)s|%s|(?<!:):[A-Za-z_]\w*|__\[POSTCOMPILE_\w+\]|\[POSTCOMPILE_\w+\]"
 _BLOCK_COMMENT = r"/\*.*?(?:\*/|\Z)"
 # In MySQL a name may begin with a digit, a comment needs a blank after its dashes, and what /*! begins is executed.
@@ -48,6 +50,7 @@ _DIALECTS = frozenset({"postgresql", "sqlite", "mysql", "oracle", "mssql"})
 _NESTING = frozenset({"postgresql", "mssql", None})
 _UNSURE = frozenset({"sqlite", "mysql", None})
 """Dialects in which a text between double quotes may be a string or a name."""
+_BRACKETED = re.compile(r"[^][]*\]")
 _NESTED = re.compile(r"/\*|\*/")
 _LIMITS = frozenset({"LIMIT", "FIRST", "NEXT"})
 """Words before the number of rows that a statement returns at most; FIRST and NEXT are those of FETCH."""
@@ -88,7 +91,7 @@ def _pattern(dialect: str | None, *, all_tokens: bool) -> re.Pattern[str]:
     values += [_DOLLAR_QUOTED] if dialect in ("postgresql", "mysql", None) else []
     names = [r"`[^`]*(?:`|\Z)"] if dialect in _UNSURE else ["(?:[uU]&)?" + _PLAIN.format('"')]
     if dialect in _UNSURE:
-        names += [r"(?<=\.)" + string.format('"'), string.format('"') + r"(?=\s*\.)"]
+        names += [r"(?<=\.)" + string.format('"'), string.format('"') + r"(?=\s*\.(?!\d))"]
     names += [r"\[[^\]]*(?:\]|\Z)"] if dialect in ("sqlite", "mssql") else []
     placeholders = {"sqlite": r"\?\d*|[$@]\w+", "mssql": r"\?"}  # $12 is money in Transact-SQL
     kinds = {
@@ -108,12 +111,17 @@ def _pattern(dialect: str | None, *, all_tokens: bool) -> re.Pattern[str]:
 def _split(sql: str, dialect: str | None, *, all_tokens: bool) -> Iterator[Token]:
     """Yield the tokens by their form alone; double-quoted text that may be a name or a string has the kind "quoted"."""
     pattern, nests, position = _pattern(dialect, all_tokens=all_tokens), dialect in _NESTING, 0
+    is_executed = False  # whether a comment of MySQL that is executed is open
     while position < len(sql):
         for match in pattern.finditer(sql, position):
             kind, text = match.lastgroup or "", match[match.lastindex or 0]
             if kind == "comment":
+                start = match.end() - len(text)
+                if is_executed and text[0] == "/" and sql[start - 1] == "*":  # its end, as in /*! … */*
+                    is_executed, position = False, start + 1
+                    yield "other", "/"
+                    break
                 if nests and text[0] == "/" and text.find("/*", 2) > 0:
-                    start = match.end() - len(text)
                     position = len(sql) if dialect is None else _end_of_comment(sql, start)
                     if all_tokens:
                         yield kind, sql[start:position]
@@ -122,9 +130,25 @@ def _split(sql: str, dialect: str | None, *, all_tokens: bool) -> Iterator[Token
                     continue
             elif kind in ("name", "quoted") and (len(text) == 1 or text[-1] not in '"`]'):
                 kind = "value"  # it was cut, or was meant for something else
+            elif text == "[" and dialect is None and _has_odd_quotes(sql, match.end()):
+                yield "value", sql[match.end() - 1 :]
+                return
+            elif text[:2] == "/*":
+                is_executed = True
+            elif text == "/" and sql[match.end() - 2 : match.end()] == "*/":
+                is_executed = False
             yield kind, text
         else:
             return
+
+
+def _has_odd_quotes(sql: str, start: int) -> bool:
+    """Return whether the brackets that are open at *start* hold an odd number of a quote.
+
+    That is a name in one database, and in another one the quote begins a string, in which all that follows may be.
+    """
+    inner = _BRACKETED.match(sql, start)
+    return inner is not None and any(inner[0].count(mark) % 2 for mark in "'\"`")
 
 
 def _end_of_comment(sql: str, start: int) -> int:

@@ -52,6 +52,8 @@ SHAPES: dict[str, Callable[[int], str]] = {
     "settings": lambda n: "set a.b to " + "c, " * (n // 3),
     "settings without a value": lambda n: "set " * (n // 4),
     "arguments": lambda n: "exec p " + "a, " * (n // 3),
+    "brackets with quotes": lambda n: "['a" * (n // 3) + "]",
+    "comments that are executed": lambda n: "/*!a*/*" * (n // 7),
     "lists that were cut": lambda n: "(?,?,?,?,x" * (n // 10) + ")",
 }
 
@@ -221,11 +223,32 @@ def test_values_are_left_out(value: str, place: str) -> None:
         ('GRANT SELECT ON d.* TO u IDENTIFIED BY "s3cret"', "GRANT SELECT ON d.* TO u IDENTIFIED BY ?"),
         ('SELECT trim("s3cret" FROM "s3cret2") FROM t', "SELECT trim(? FROM ?) FROM t"),
         ('SELECT a FROM t WHERE a IS NOT "s3cret"', "SELECT a FROM t WHERE a IS NOT ?"),
+        ("SELECT /*!40001 a */*'s3cret*/' /* s3cret */", "SELECT /*!40001 a */*? /* ? */"),
+        ("SELECT 2/*a*/*3*/*s3cret*/4", "SELECT ?/* ? */*?*/* ? */?"),
+        ('SELECT "s3cret" .5', "SELECT ? ?"),
     ],
 )
 def test_what_is_left_out_of_other_places(sql: str, shown: str) -> None:
     """Numbers of all forms, keys of SQLCipher, passwords of accounts; not a name that begins with a digit."""
     assert redacted(sql, "mysql") == shown
+
+
+def test_a_literal_may_follow_a_number() -> None:
+    """Its prefix is no part of the number, whose end decides where the literal ends."""
+    assert redacted(r"select 1E'\'s3cret', 2 from t", "postgresql") == "select ??, ? from t"
+
+
+@pytest.mark.parametrize(
+    ("sql", "shown"),
+    [
+        ("select [a'b] 's3cret'", "select ?"),
+        ("select [a`b] 's3cret' [c`d]", "select ?"),
+        ("select a['k'], ARRAY['s3cret', 'it''s'] from t", "select a[?], ARRAY[?, ?] from t"),
+    ],
+)
+def test_a_quote_between_brackets_of_an_unknown_dialect(sql: str, shown: str) -> None:
+    """It may belong to a name, or begin a literal: what follows may be either. Two quotes belong to a literal."""
+    assert redacted(sql) == shown
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
