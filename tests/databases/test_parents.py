@@ -41,6 +41,8 @@ def test_loops_of_sqlalchemy(tmp_path: Path) -> None:
         "one": [(40, 1, "one", "")],
         "many": [(60, 1, "many", "")],
         "column": [(60, 1, "column", "")],
+        "expired": [(60, 1, "expired", "")],
+        "inherited": [(60, 1, "inherited", "its rows have the values, and the names of columns do not tell")],
         "by_hand": [(60, 1, "by_hand", "")],
         "from_a_range": [
             (60, 1, "from_a_range", "its rows have the values, and the names of columns do not tell"),
@@ -51,10 +53,12 @@ def test_loops_of_sqlalchemy(tmp_path: Path) -> None:
     assert sorted(map(told, loops["nested"])) == [(60, 1, "nested", ""), (180, 60, "nested", "")]
     by_key, load = sorted(loops["select_in_a_loop"], key=lambda each: each["parents"] is not None)
     assert (by_key["parents"], told(load)) == (None, (60, 60, "select_in_a_loop", ""))
-    assert [loops[name][0]["advice"] for name in ("one", "many", "column")] == [
+    assert [loops[name][0]["advice"] for name in ("one", "many", "column", "expired", "inherited")] == [
         "load it with its parents: .options(joinedload(Order.customer)), or selectinload",
         "load it with its parents: .options(selectinload(Order.items)), or joinedload",
         "load it with its parents: .options(undefer(Order.note))",
+        "objects expire at a COMMIT: Session(expire_on_commit=False), or read all of them again by one query",
+        "load the columns of Transfer too: with_polymorphic(…, [Transfer]), or .options(selectin_polymorphic(…))",
     ]
 
 

@@ -146,6 +146,13 @@ def _sqlalchemy(frame: FrameType) -> tuple[str, str] | None:
     own = _self(frame)
     if frame.f_code.co_name == "_load_for_state" and type(own).__name__.endswith("DeferredColumnLoader"):
         return f"{own.parent.class_.__name__}.{own.key}", "column"
+    if frame.f_code.co_name == "_load_expired":
+        mapper = own.mapper
+        names = own.expired_attributes & own.unmodified
+        name = min(names)
+        if mapper.inherits and all(mapper.attrs[each].columns[0].table is mapper.local_table for each in names):
+            return f"{mapper.class_.__name__}.{name}", "inherited"
+        return mapper.class_.__name__, "expired"
     return None
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
+from placebench.profiler.capture.awaiting_task import frames_of_awaiting_task
 from placebench.profiler.model.files import with_slashes
 from placebench.profiler.model.statement import Caller
 
@@ -196,11 +197,13 @@ _SCHEMES = ("stdlib", "platstdlib", "scripts")
 _PLACEBENCH = f"{Path(__file__).parents[2].as_posix()}/"
 _INSTALLED = (*(f"{with_slashes(sysconfig.get_path(name))}/" for name in _SCHEMES), _PLACEBENCH)
 _COMMAND_LINE = f"{_PLACEBENCH}commands/"
-_SQL, _LIBRARY, _APPLICATION, _OUTSIDE, _TEMPLATES, _THREADS = range(6)
+_SQL, _LIBRARY, _APPLICATION, _OUTSIDE, _TEMPLATES, _THREADS, _LOOPS = range(7)
 _PASSED = (_SQL, _LIBRARY)
-_NOWHERE = Caller("", 0, "")
-"""Placeholder that says that the application has no line at this frame or above it."""
+_NOWHERE, _LOOP = Caller("", 0, ""), Caller("", -1, "")
+"""Placeholders that say that the application has no line at this frame or above it, and that an event loop runs it."""
 _ASGIREF_THREADS = "/asgiref/sync.py"
+# Above them is what started the loop, such as asyncio.run(main()).
+_EVENT_LOOPS = ("/asyncio/base_events.py", "/asyncio/runners.py")
 _DJANGO_TEMPLATES, _RENDERS = "/django/template/base.py", "render_annotated"
 # The owner of each known file, by the application's folders and packages.
 _KINDS: dict[tuple[str, ...], dict[str, int]] = {}
@@ -215,7 +218,8 @@ def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> 
     """Return the nearest line of the application at or above *frame* and the next one above it; None if missing.
 
     Installed files (site-packages, Python's own modules) are not the application, unless they lie in one of the folders
-    or packages of *application*. In a thread of a library, the lines that wait for it come next (`awaiting_callers`).
+    or packages of *application*. In a thread of a library, the lines that wait for it come next (`awaiting_callers`),
+    and in a task without a line of the application those of the task that waits for it.
     If the whole program is installed, the nearest lines outside of SQLAlchemy are returned instead.
     Under asyncio SQLAlchemy works in its own greenlet, whose stack holds none of the application's frames: the walk
     goes on where that greenlet was entered. At most 80 frames of a stack are read, some 50 ns each.
@@ -238,16 +242,18 @@ def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> 
             caller: Caller | None = _caller(here) if known is None else known[1]
         else:
             caller = None if kind in _PASSED else _caller_unless_passed(here, kinds, application)
-        if caller is _NOWHERE:
+        if caller is _NOWHERE or (caller is _LOOP and first is None):
             here = None
             continue
-        if caller is not None:
+        if caller is not None and caller is not _LOOP:
             if first is None:
                 first, most = caller, min(most, _MAX_FRAMES_TO_OUTER_CALLER + 1)  # with this frame
             elif caller[:2] != first[:2]:
                 return first, caller
         here, most = here.f_back, most - 1
-    awaiting = awaiting_callers.get() or ()
+    awaiting: tuple[Caller | None, ...] = awaiting_callers.get() or ()
+    if first is None and not awaiting:
+        awaiting = tuple(map(_caller, frames_of_awaiting_task()))
     found = [each for each in awaiting if each and _kind(each.file, kinds, application) == _APPLICATION]
     if first is not None:
         found = [first, *found]
@@ -256,7 +262,7 @@ def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> 
 
 
 def _caller_unless_passed(frame: FrameType, kinds: dict[str, int], application: tuple[str, ...]) -> Caller | None:
-    """Return the line of an application's frame or template; else None, or _NOWHERE if the application ends here."""
+    """Return the line of an application's frame or template; else None, or a placeholder if the application ends."""
     file = frame.f_code.co_filename
     kind = kinds.get(file)
     if kind is None:
@@ -264,6 +270,8 @@ def _caller_unless_passed(frame: FrameType, kinds: dict[str, int], application: 
     # Below is `placebench profile run`, or whatever lent its thread.
     if kind == _OUTSIDE or (kind == _THREADS and awaiting_callers.get() is not None):
         return _NOWHERE
+    if kind == _LOOPS:
+        return _LOOP
     if kind == _TEMPLATES and (template := _django_template(frame)) is not None:
         return template if _kind(template.file, kinds, application) == _APPLICATION else None
     return _caller(frame) if kind == _APPLICATION else None
@@ -282,7 +290,7 @@ def _frames_of_libraries(
             kind = kinds.get(file)
             if kind == _TEMPLATES and (template := _django_template(here)) is not None:
                 kind = _kind(template.file, kinds, application)
-            elif kind not in _PASSED and _caller_unless_passed(here, kinds, application) is _NOWHERE:
+            elif kind not in _PASSED and _caller_unless_passed(here, kinds, application) in (_NOWHERE, _LOOP):
                 break
             if kind == _LIBRARY and not (found and found[0].f_code.co_filename == file):
                 found.append(here)
@@ -301,6 +309,8 @@ def _kind(file: str, kinds: dict[str, int], application: tuple[str, ...]) -> int
         kinds[file] = _TEMPLATES
     elif place.endswith(_ASGIREF_THREADS):
         kinds[file] = _THREADS
+    elif place.endswith(_EVENT_LOOPS):
+        kinds[file] = _LOOPS
     elif place.startswith(_LIBRARIES):
         kinds[file] = _SQL
     elif place.startswith(_COMMAND_LINE) and not own:

@@ -59,7 +59,8 @@ class OrmLoad(NamedTuple):
     orm: "django", "sqlalchemy", "sqlmodel", "tortoise", "piccolo" or "peewee". version: its first two numbers.
     relation: the class and the attribute, such as "Order.items"; empty if it is not known.
     kind: "one" for one object, "many" for a collection, "generic" for an object of any class, "column" for deferred
-        columns, "chunk" for the rows of one chunk of an iterator, "query" for a query of the application's own.
+        columns, "inherited" for those of a subclass, "expired" for an object that expired, "chunk" for the rows of one
+        chunk of an iterator, "query" for a query of the application's own.
     """
 
     orm: str

@@ -1,6 +1,6 @@
 """Loops of SQLAlchemy's ORM and Core, and the chunks of one selectinload."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import Column, ForeignKey, Integer, String, create_engine, select, text
 from sqlalchemy.orm import Session, declarative_base, deferred, joinedload, relationship, selectinload
@@ -42,6 +42,24 @@ class Item(Base):
     order_id = Column(ForeignKey("orders.id"))
 
 
+class Payment(Base):
+    """A payment of any kind."""
+
+    __tablename__ = "payments"
+    id = Column(Integer, primary_key=True)
+    kind = Column(String)
+    __mapper_args__: ClassVar[Any] = {"polymorphic_on": kind, "polymorphic_identity": "payment"}
+
+
+class Transfer(Payment):
+    """A payment from an account."""
+
+    __tablename__ = "transfers"
+    id = Column(ForeignKey("payments.id"), primary_key=True)
+    account = Column(String)
+    __mapper_args__: ClassVar[Any] = {"polymorphic_identity": "transfer"}
+
+
 engine: Any = None
 
 
@@ -54,6 +72,7 @@ def prepare(folder: str) -> None:
         session.add_all([Customer(id=number) for number in range(1, 61)])
         session.add_all([Order(id=number, customer_id=61 - number) for number in range(1, 61)])
         session.add_all([Item(order_id=1 + number % 60) for number in range(180)])
+        session.add_all([Transfer(account="a") for _ in range(60)])
         session.commit()
 
 
@@ -77,6 +96,20 @@ def column() -> None:
     with Session(engine) as session:
         for order in session.scalars(select(Order)):
             assert order.note
+
+
+def expired() -> None:
+    """The orders again, one by one after a COMMIT."""
+    with Session(engine) as session:
+        orders = session.scalars(select(Order)).all()
+        session.commit()
+        assert all(order.customer_id for order in orders)
+
+
+def inherited() -> None:
+    """The part of each payment that is in another table."""
+    with Session(engine) as session:
+        assert all(payment.account for payment in session.scalars(select(Payment)))
 
 
 def by_hand() -> None:
@@ -118,4 +151,4 @@ def select_in_a_loop() -> None:
             assert session.get(Order, number, options=options).items
 
 
-LOOPS = (one, many, column, by_hand, from_a_range, nested, chunks, select_in_a_loop)
+LOOPS = (one, many, column, expired, inherited, by_hand, from_a_range, nested, chunks, select_in_a_loop)

@@ -248,6 +248,11 @@ def load_at_once(statement: Statement) -> str:
 def _sqlalchemy(kind: str, relation: str, *, is_sqlmodel: bool = False) -> str:
     if kind == "column":
         return f"load it with its parents: .options(undefer({relation}))"
+    if kind == "expired":
+        return "objects expire at a COMMIT: Session(expire_on_commit=False), or read all of them again by one query"
+    if kind == "inherited":
+        owner = relation.partition(".")[0]
+        return f"load the columns of {owner} too: with_polymorphic(…, [{owner}]), or .options(selectin_polymorphic(…))"
     if not relation:
         return UNKNOWN_ORM
     loaders = ("joinedload", "selectinload") if kind == "one" else ("selectinload", "joinedload")
