@@ -88,6 +88,7 @@ def test_loops_of_django(tmp_path: Path) -> None:
             {
                 "one": "load it with its parents: Order.select(Order, …).join(Order.customer), or prefetch",
                 "many": "load it with its parents: prefetch(Order.select(), …) with the query of Order.items",
+                "count": "count all at once: one query with COUNT and GROUP BY",
             },
         ),
         (
@@ -111,6 +112,8 @@ def test_loops_of_django(tmp_path: Path) -> None:
                 'for all queries Relationship(sa_relationship_kwargs={"lazy": "joined"})',
                 "many": "load it with its parents: .options(selectinload(Team.heroes)), or joinedload of "
                 'sqlalchemy.orm; for all queries Relationship(sa_relationship_kwargs={"lazy": "selectin"})',
+                "refreshed": "objects expire at a COMMIT: Session(expire_on_commit=False), or read all of them again "
+                "by one query",
             },
         ),
     ],

@@ -146,6 +146,8 @@ def _sqlalchemy(frame: FrameType) -> tuple[str, str] | None:
     own = _self(frame)
     if frame.f_code.co_name == "_load_for_state" and type(own).__name__.endswith("DeferredColumnLoader"):
         return f"{own.parent.class_.__name__}.{own.key}", "column"
+    if frame.f_code.co_name == "refresh" and "instance" in frame.f_locals:
+        return type(frame.f_locals["instance"]).__name__, "expired"
     if frame.f_code.co_name == "_load_expired":
         mapper = own.mapper
         names = own.expired_attributes & own.unmodified

@@ -12,13 +12,12 @@ import time
 from asyncio import base_events, events
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
-from placebench.profiler.capture.awaiting_task import frames_of_awaiting_task
 from placebench.profiler.model.files import with_slashes
 from placebench.profiler.model.statement import Caller
 
@@ -253,7 +252,7 @@ def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> 
         here, most = here.f_back, most - 1
     awaiting: tuple[Caller | None, ...] = awaiting_callers.get() or ()
     if first is None and not awaiting:
-        awaiting = tuple(map(_caller, frames_of_awaiting_task()))
+        awaiting = tuple(map(_caller, _frames_of_awaiting_task()))
     found = [each for each in awaiting if each and _kind(each.file, kinds, application) == _APPLICATION]
     if first is not None:
         found = [first, *found]
@@ -296,6 +295,61 @@ def _frames_of_libraries(
                 found.append(here)
             here = here.f_back
     return found
+
+
+_MAX_TASKS = 5
+_MAX_STEPS = 3
+"""Futures between a task and the one that waits for it: gather and wait have one of their own."""
+
+
+def _frames_of_awaiting_task() -> Iterator[FrameType]:
+    """Yield the frames of the task that waits for the running one, the innermost first, and those of its own waiter.
+
+    A task as in gather(pool.fetch(1), pool.fetch(2)) has no line of the application. It does not know who waits for it,
+    but what it calls when it is done leads there: `await task`, gather, wait, wait_for and TaskGroup.
+    """
+    try:
+        task: Any = asyncio.current_task()
+    except RuntimeError:  # no loop runs in this thread
+        return
+    for _ in range(_MAX_TASKS):
+        task = None if task is None else _awaiting(task, _MAX_STEPS)
+        if task is None:
+            return
+        yield from reversed(list(_frames_of_coroutine(task.get_coro())))
+
+
+def _awaiting(future: Any, steps: int) -> Any:
+    """Return the task that is woken when *future* is done; None if it cannot be known."""
+    for callback, _context in getattr(future, "_callbacks", None) or ():
+        cells = (each.cell_contents for each in getattr(callback, "__closure__", None) or ())
+        owners = [getattr(callback, "__self__", None), *cells]
+        if isinstance(callback, partial):
+            owners.extend(callback.args)
+        for owner in owners:
+            if isinstance(owner, asyncio.Task):
+                return owner
+            parent = getattr(owner, "_parent_task", None)  # of a TaskGroup
+            if parent is not None:
+                return parent
+        waiters = [each for each in owners if each is not future and hasattr(each, "_callbacks")]
+        found = (_awaiting(each, steps - 1) for each in waiters if steps > 1)
+        if (task := next((each for each in found if each is not None), None)) is not None:
+            return task
+    return None
+
+
+def _frames_of_coroutine(coroutine: Any) -> Iterator[FrameType]:
+    """Yield the frames of a coroutine and of what it awaits."""
+    while coroutine is not None:
+        for kind, awaits in (("cr", "await"), ("gi", "yieldfrom"), ("ag", "await")):
+            frame = getattr(coroutine, f"{kind}_frame", None)
+            if frame is not None:
+                yield frame
+                coroutine = getattr(coroutine, f"{kind}_{awaits}", None)
+                break
+        else:
+            return
 
 
 def _kind(file: str, kinds: dict[str, int], application: tuple[str, ...]) -> int:

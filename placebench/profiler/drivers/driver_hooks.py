@@ -47,7 +47,7 @@ _HELPERS = {
     "threading": ("threads", "patch_threading"),
 }
 # Packages between the application and its driver: their lines are not the callers of statements.
-_LIBRARIES = ("contextlib", "django", "peewee", "playhouse", "psycopg_pool", "pony", "tortoise")
+_LIBRARIES = ("contextlib", "django", "peewee", "playhouse", "pony", "psycopg_pool", "sqlmodel", "tortoise")
 _LAZY_MODULE = getattr(importlib.util, "_LazyModule", None)
 _UNSUPPORTED = (
     *("aiomysql", "apsw", "asyncmy", "clickhouse_driver", "cx_Oracle", "duckdb", "ibm_db", "mariadb"),

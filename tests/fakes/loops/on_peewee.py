@@ -59,6 +59,12 @@ def many() -> None:
         assert len(order.items) == 3
 
 
+def count() -> None:
+    """The size of a collection per order."""
+    for order in Order.select():
+        assert order.items.count() == 3
+
+
 def in_bulk() -> None:
     """Chunks of one bulk method."""
     orders = list(Order.select())
@@ -72,4 +78,4 @@ def in_bulk_for_each_order() -> None:
         Item.bulk_create([Item(order=order) for _ in range(3)], batch_size=2)
 
 
-LOOPS = (one, many, in_bulk, in_bulk_for_each_order)
+LOOPS = (one, many, count, in_bulk, in_bulk_for_each_order)

@@ -49,4 +49,11 @@ def many() -> None:
             assert len(team.heroes) == 3
 
 
-LOOPS = (one, many)
+def refreshed() -> None:
+    """Each hero again."""
+    with Session(engine) as session:
+        for hero in session.exec(select(Hero)).all():
+            session.refresh(hero)
+
+
+LOOPS = (one, many, refreshed)

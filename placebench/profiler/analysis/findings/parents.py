@@ -215,12 +215,15 @@ def load_at_once(statement: Statement) -> str:
     if load is None:
         return UNKNOWN_ORM if not statement.relationship else _sqlalchemy("many", statement.relationship)
     owner, _, name = load.relation.partition(".")
+    is_count = load.kind == "query" and statement.sql[:13].upper() == "SELECT COUNT("
+    if is_count and load.orm != "django":
+        return "count all at once: one query with COUNT and GROUP BY"
     match load.orm:
         case "sqlalchemy" | "sqlmodel":
             return _sqlalchemy(load.kind, load.relation, is_sqlmodel=load.orm == "sqlmodel")
         case "django":
             parts = (int(part) if part.isdigit() else 0 for part in load.version.split("."))
-            if load.kind == "query" and statement.sql[:13].upper() == "SELECT COUNT(":
+            if is_count:
                 return "count all at once: annotate(count=Count(…)) on the parents' query"
             if load.kind == "many" and _NARROWED.search(statement.sql) and "content_type" not in statement.sql:
                 narrowed = f'prefetch_related(Prefetch("{name}", queryset=…, to_attr=…))'
