@@ -24,57 +24,53 @@ from placebench.runtime.standalone.control.placebench_control import (
 )
 
 
-class SteppingClock:
-    """The CPU clock of a thread, of which each reading takes one step."""
+class SimulatedThread:
+    """A thread whose CPU time passes with each reading of its clock, and with each turn of a loop."""
 
-    def __init__(self, step_ns: int) -> None:
-        self.step_ns = step_ns
-        self.now_ns = 0
+    def __init__(self, reading_ns: int, spin_ns: float) -> None:
+        self.reading_ns, self.spin_ns = reading_ns, spin_ns
+        self.now_ns = 0.0
 
-    def __call__(self) -> int:
-        """Return the time after one more step."""
-        self.now_ns += self.step_ns
-        return self.now_ns
+    def clock(self) -> int:
+        """Return the time in the middle of a reading."""
+        self.now_ns += self.reading_ns
+        return round(self.now_ns - self.reading_ns / 2)
 
-
-@pytest.mark.parametrize("amount_ns", [0, 1, 500, 60_000, 1_234_567])
-@pytest.mark.parametrize("step_ns", [1, 250, 10_000])
-def test_the_burnt_cpu_is_the_amount_whatever_the_clock(amount_ns: int, step_ns: int) -> None:
-    """Three parts together burn the amount, and at most one step of the clock more: no part adds its own error."""
-    clock = SteppingClock(step_ns)
-    added = AddedCpu(amount_ns / 1e9, clock)
-
-    for part in (1, 2, 3):
-        added.burn(part)
-        assert amount_ns * part // 3 <= added._burnt_ns <= amount_ns * part // 3 + step_ns or not amount_ns
-
-    assert amount_ns <= added._burnt_ns < amount_ns + step_ns
+    def spin(self, number: int) -> None:
+        """Let the time of so many turns pass."""
+        self.now_ns += number * self.spin_ns
 
 
-@pytest.mark.parametrize("around_ns", [0, 2_000, 9_000])
-def test_the_cpu_of_the_slow_down_itself_counts_as_burnt(around_ns: int) -> None:
-    """The code before the loop, and what two readings do not show of a reading's cost, are part of the amount."""
-    clock = SteppingClock(800)
-    added = AddedCpu(30e-6, clock, uncounted_ns=placebench_control.uncounted_cpu_ns(SteppingClock(800)))
-    clock.now_ns += around_ns
+@pytest.mark.parametrize("amount_ns", [0, 1, 1_350, 60_000, 1_234_567])
+@pytest.mark.parametrize("reading_ns", [1, 400, 10_000])
+@pytest.mark.parametrize("slower", [0.5, 1.0, 3.0])
+def test_requests_take_the_amount_on_average(
+    monkeypatch: pytest.MonkeyPatch, amount_ns: int, reading_ns: int, slower: float
+) -> None:
+    """Whatever the clock costs, and however the speed of the loop changes, the CPU of 1000 requests is theirs.
 
-    for part in (1, 2, 3):
-        added.burn(part)
+    The rest is less than the last burning was, which a loop of a third of the speed may overshoot.
+    """
+    thread = SimulatedThread(reading_ns, spin_ns=4.0)
+    monkeypatch.setattr(placebench_control, "_spin", thread.spin)
+    added = AddedCpu(amount_ns / 1e9, thread.clock)
+    began_ns = thread.now_ns
+    thread.spin_ns *= slower
 
-    # Each part but the first reads once before it begins; the clock shows all readings.
-    assert 30_000 <= clock.now_ns < 30_000 + 2 * 800
+    burnt_at = {1: 0, 2: 0}
+    for _ in range(1000):
+        for place in burnt_at:
+            before_ns = thread.now_ns
+            if place == 1:
+                added.begin_request()
+            else:
+                added.burn(place)
+            burnt_at[place] += thread.now_ns > before_ns
 
-
-def test_a_part_that_is_late_burns_nothing_twice() -> None:
-    """An application that begins its response after it returned has burnt all at its return."""
-    clock = SteppingClock(100)
-    added = AddedCpu(3e-6, clock)
-    added.burn(3)
-    burnt_ns = added._burnt_ns
-
-    added.burn(2)
-
-    assert burnt_ns == added._burnt_ns == 3000
+    rest_ns = 1000 * amount_ns - (thread.now_ns - began_ns)
+    assert abs(rest_ns) <= 1.2 * (200_000 + amount_ns) + 3 * reading_ns
+    assert max(burnt_at.values()) - min(burnt_at.values()) <= 1
+    assert sum(burnt_at.values()) <= max(amount_ns / 200, amount_ns >= 200_000 and 1000)
 
 
 def wsgi(environ: dict[str, Any], start_response: Callable[..., object]) -> list[bytes]:
@@ -91,32 +87,49 @@ async def asgi(scope: dict[str, Any], receive: Any, send: Callable[..., Any]) ->
 
 
 @pytest.mark.parametrize("cpu_s", [0.0, 0.002, 0.02])
-def test_a_wsgi_response_is_the_same_and_takes_at_least_the_cpu(cpu_s: float) -> None:
-    """The thread that serves the request has burnt the amount when the response is there."""
+def test_a_wsgi_response_is_the_same_and_takes_the_cpu(cpu_s: float) -> None:
+    """The threads that serve the requests have burnt the amounts when the last response is there."""
     seen: list[object] = []
+    slowed = slowed_wsgi(wsgi, cpu_s, 0.0)
     before_s = time.thread_time()
 
-    body = slowed_wsgi(wsgi, cpu_s, 0.0)({"PATH_INFO": "/one"}, lambda *response: seen.append(response))
+    bodies = [slowed({"PATH_INFO": "/one"}, lambda *response: seen.append(response)) for _ in range(3)]
 
-    assert time.thread_time() - before_s >= cpu_s
-    assert [b"/one"] == body
-    assert [("200 OK", [("X-Path", "/one")])] == seen
+    assert time.thread_time() - before_s >= 2.5 * cpu_s
+    assert [[b"/one"]] * 3 == bodies
+    assert [("200 OK", [("X-Path", "/one")])] * 3 == seen
 
 
 @pytest.mark.parametrize("cpu_s", [0.0, 0.002, 0.02])
-def test_an_asgi_response_is_the_same_and_takes_at_least_the_cpu(cpu_s: float) -> None:
-    """All messages pass in order, and the amount is burnt before the last one."""
+def test_an_asgi_response_is_the_same_and_takes_the_cpu(cpu_s: float) -> None:
+    """All messages pass in order, and the amounts of three requests are burnt then."""
     sent: list[dict[str, Any]] = []
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
+    slowed = slowed_asgi(asgi, cpu_s, 0.0)
     before_s = time.thread_time()
-    asyncio.run(slowed_asgi(asgi, cpu_s, 0.0)({"type": "http", "path": "/one"}, None, send))
+    for _ in range(3):
+        asyncio.run(slowed({"type": "http", "path": "/one"}, None, send))
 
-    assert time.thread_time() - before_s >= cpu_s
-    assert ["http.response.start", "http.response.body", "http.response.body"] == [each["type"] for each in sent]
-    assert b"/one" == b"".join(each.get("body", b"") for each in sent)
+    assert time.thread_time() - before_s >= 2.5 * cpu_s
+    assert ["http.response.start", "http.response.body", "http.response.body"] * 3 == [each["type"] for each in sent]
+    assert b"/one" * 3 == b"".join(each.get("body", b"") for each in sent)
+
+
+def test_a_request_that_burns_nothing_makes_nothing_to_collect() -> None:
+    """The wrapped application is given the server's own objects: it may keep them, and more would be collected."""
+    given: list[object] = []
+    environ: dict[str, Any] = {"type": "http"}
+
+    async def keep(*objects: object) -> None:
+        given.extend(objects)
+
+    slowed_wsgi(lambda *objects: given.extend(objects), 1e-9, 0.0)(environ, begin := lambda *_: None)
+    asyncio.run(slowed_asgi(keep, 1e-9, 0.0)(environ, "receive", "send"))
+
+    assert [id(each) for each in (environ, begin, environ, "receive", "send")] == [id(each) for each in given]
 
 
 def test_a_wait_takes_at_least_its_time() -> None:
