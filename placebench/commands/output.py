@@ -7,6 +7,7 @@ can be piped. Progress is a bar on a terminal and plain lines elsewhere; `--quie
 import errno
 import itertools
 import json
+import math
 import os
 import shutil
 import sys
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from placebench import units
 from placebench.commands.interrupts import ReaderGone, leave_closed_streams
 from placebench.plain_text import escaped, printable
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 Advance = Callable[[int], None]
 _PLAIN_LINE_EVERY_S = 5.0
+_STEPS_TO_JUDGE = 3
 _BEGAN_S = time.monotonic()
 _verbosity = {"quiet": False, "verbose": False}
 
@@ -155,8 +158,13 @@ def steps(label: str, total: int) -> Iterator[Callable[[str], None]]:
     A step that fails and is repeated is announced once. The failure is reported by `say`, above the bar on a terminal.
     """
     if not _has_bar():
-        numbers = itertools.count(1)
-        yield lambda step: say(f"[{next(numbers)}/{total}] {step}")
+        numbers, began_s = itertools.count(1), time.monotonic()
+
+        def announce(step: str) -> None:
+            number = next(numbers)
+            say(f"[{number}/{total}] {step}{_time_left(time.monotonic() - began_s, number - 1, total)}")
+
+        yield announce
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
@@ -165,9 +173,21 @@ def steps(label: str, total: int) -> Iterator[Callable[[str], None]]:
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     with _bar(*columns) as bar:
         task = bar.add_task(label, total=total)
-        begun = itertools.count()
-        yield lambda step: bar.update(task, completed=next(begun), description=printable(mask(step)))
+        begun, began_s = itertools.count(), time.monotonic()
+
+        def show(step: str) -> None:
+            done = next(begun)
+            left = _time_left(time.monotonic() - began_s, done, total)
+            bar.update(task, completed=done, description=printable(mask(f"{step}{left}")))
+
+        yield show
         bar.update(task, completed=total, description="done")
+
+
+def _time_left(elapsed_s: float, done: int, total: int) -> str:
+    """Return how long the steps that are left will take, if it is a minute or more and three steps show it."""
+    left_s = elapsed_s / done * (total - done) if done >= _STEPS_TO_JUDGE else 0.0
+    return f", about {units.numbered(math.ceil(left_s / 60), 'minute')} left" if left_s >= 60 else ""
 
 
 def _has_bar() -> bool:

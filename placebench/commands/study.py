@@ -197,8 +197,8 @@ def read_work(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
         )
     if shutil.which(first) is None:
         raise CommandNotFoundError(
-            f"the command {first!r} was not found: expected MODULE:FUNCTION, or a program on PATH or a file; workloads "
-            "of the reference service are those of placebench lab study workers"
+            f"the command {first!r} was not found: expected a program on PATH or a file, or for study workers "
+            "MODULE:FUNCTION; workloads of the reference service are those of placebench lab study"
         )
     return "", words
 

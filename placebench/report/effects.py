@@ -482,7 +482,8 @@ def _where(figures: Figures) -> Iterator[str]:
         ]
         if named:
             more = len(decided) - len(named)
-            yield f"Where it changed: {', '.join(named)}{f', and {more} more frames' if more else ''}."
+            others = f", and {units.numbered(more, 'more frame')}" if more else ""
+            yield f"Where it changed: {', '.join(named)}{others}."
     plans = figures.run.plans if len(figures.parts) == 1 else []
     for each in plans[:_MAX_PAIRS_IN_DETAIL]:
         yield f"Where it changed: {plan_text(each)}."

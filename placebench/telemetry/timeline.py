@@ -66,10 +66,22 @@ def timeline(durations: pd.DataFrame, runtime: pd.DataFrame, *, outer: str, step
     frame["database_s"], frame["measured_s"] = _database_time(durations, began_s, step_s)
     frame["database_share"] = frame["database_s"] / frame["measured_s"].where(frame["measured_s"] > 0)
     frame["user_to_kernel"] = cpu_per_step(runtime, began_s, step_s)["user_to_kernel"]
-    readings: Any = last_readings(of_workers(runtime), began_s, step_s).reindex(columns=["rss_bytes"])["rss_bytes"]
-    frame["rss_bytes"] = readings.unstack("worker").ffill().sum(axis=1, min_count=1)
+    frame["rss_bytes"] = _memory_of_workers(runtime, began_s, step_s, frame.index)
     frame.index = (frame.index * step_s).rename("second")
     return frame
+
+
+def _memory_of_workers(runtime: pd.DataFrame, began_s: float, step_s: float, steps: pd.Index[int]) -> pd.Series[float]:
+    """Return the sum of the workers' last memory samples by step; of a worker that has ended nothing is left."""
+    readings: Any = last_readings(of_workers(runtime), began_s, step_s).reindex(columns=["rss_bytes"])["rss_bytes"]
+    by_worker = readings.unstack("worker")
+    by_worker = by_worker.reindex(by_worker.index.union(steps))
+    seen = readings.dropna().index.to_frame(index=False)
+    latest = seen.groupby("worker", observed=True)["second"].max().reindex(by_worker.columns)
+    # One step more: a worker that was killed has written nothing for up to a second
+    is_alive = by_worker.index.to_numpy()[:, None] <= latest.to_numpy() + 1
+    result: pd.Series[float] = by_worker.ffill().where(is_alive).sum(axis=1, min_count=1)
+    return result
 
 
 def _states(starts_s: pd.Series[float], took_s: pd.Series[float], step_s: float) -> list[str]:

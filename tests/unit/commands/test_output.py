@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -40,6 +41,24 @@ def test_a_note_between_two_steps_is_not_counted(capsys: pytest.CaptureFixture[s
         say("the replicate was discarded")
 
     assert capsys.readouterr().err.splitlines() == ["[1/2] seed", "[2/2] replicate 1", "the replicate was discarded"]
+
+
+def test_the_time_that_is_left_follows_from_the_steps_before(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step takes 50 s: after three of six 150 s are left, after five less than a minute, which is not said."""
+    monkeypatch.setattr(time, "monotonic", iter([0.0, *(50.0 * step for step in range(6))]).__next__)
+    with steps("study", 6) as announce:
+        for number in range(6):
+            announce(f"repeat {number}")
+
+    said = capsys.readouterr().err.splitlines()
+    assert said[2:] == [
+        "[3/6] repeat 2",
+        "[4/6] repeat 3, about 3 minutes left",
+        "[5/6] repeat 4, about 2 minutes left",
+        "[6/6] repeat 5",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,16 @@ def test_a_load_is_followed_second_by_second(write_file: WriteFile, tmp_path: Pa
     assert frame["rss_bytes"].tolist() == [50.0, 150.0]
 
 
+def test_the_memory_of_a_worker_that_has_ended_is_gone(write_file: WriteFile, tmp_path: Path) -> None:
+    """A worker that is replaced after 2 s counts one step more, in which it may have been killed; not for ever."""
+    write_file("worker-1-a.csv", [f"q,{at},1,GET,/,200,0.9,," for at in range(100, 107)])
+    write_file("worker-2-a.csv", ["r,100.5,rss_bytes,50", "r,101.5,rss_bytes,60"])
+    write_file("worker-3-a.csv", ["r,99.5,rss_bytes,8", "r,102.5,rss_bytes,5", "r,106.5,rss_bytes,7"])
+
+    frame = load(tmp_path).over_time()
+    assert frame["rss_bytes"].tolist() == [58.0, 68.0, 65.0, 5.0, 5.0, 5.0, 7.0]
+
+
 def test_full_cut_and_idle_seconds_are_told_apart(write_file: WriteFile, tmp_path: Path) -> None:
     """Ten requests per second for 2.5 s, nothing until 6.5 s, and again until 9 s: four seconds are full."""
     times = [number / 10 for number in (*range(25), *range(65, 90))]
