@@ -109,6 +109,7 @@ class EquivalenceClasses:
         self._equivalent: dict[Hashable, int] = {}
         self._relevances: list[Relevance] = []
         self._numbers = Memo(self._number)
+        self._wanted = Memo(self._find_wanted)
         self._usable = Memo(self._find_usable)
         self._usable_in = Memo(self._find_usable_in)
         self._candidates: dict[object, AnchorCandidates] = {}
@@ -162,8 +163,7 @@ class EquivalenceClasses:
             (number, wanted)
             if isinstance(wanted, range)
             else (number, *[bisect_left(layout.amounts(number), amount) for amount in wanted])
-            for number, (_, inventory) in enumerate(layout.inventories)
-            if (wanted := self._assessor.amounts.get(inventory.class_name))
+            for number, wanted in self._wanted[layout]
         ]
         key = self._key, *ranks
         if key not in layout.alike:
@@ -195,7 +195,8 @@ class EquivalenceClasses:
                 yield AlikeTrees(each, [[*trees[root_id], *uuids]], root_id)
             found[each] = {root_id: tree for root_id, tree in trees.items() if root_id not in apart}
         alike: dict[Hashable, list[TreeClass]] = {}
-        keys = zip(*self._columns(layout, found), strict=True) if len(found) > 1 else [()] * len(found)
+        columns = [*self._columns(layout, found)] if len(found) > 1 else []
+        keys = zip(*columns, strict=True) if columns else [()] * len(found)
         for each, key in zip(found, keys, strict=True):
             alike.setdefault(key, []).append(each)
         for classes in alike.values():
@@ -225,10 +226,10 @@ class EquivalenceClasses:
     def _columns(self, layout: TreeLayout, classes: Collection[TreeClass]) -> Iterator[list[Hashable]]:
         """Yield columns with a value per class: levels of amounts in the request, sharing providers, and aggregates."""
         level = self._assessor.equivalence.level
-        for number, (_, inventory) in enumerate(layout.inventories):
-            if amounts := self._assessor.amounts.get(inventory.class_name):
-                yield [level(amounts, each.most[number]) for each in classes]
-        yield [self._usable[each.aggregates, _UNNAMED].kinds if self._sharing else () for each in classes]
+        for number, amounts in self._wanted[layout]:
+            yield [level(amounts, each.most[number]) for each in classes]
+        if self._sharing:
+            yield [self._usable[each.aggregates, _UNNAMED].kinds for each in classes]
         if self._assessor.by_aggregates:
             yield [each.aggregates for each in classes]
 
@@ -260,6 +261,13 @@ class EquivalenceClasses:
         if number == len(self._relevances):
             self._relevances.append(relevance)
         return number
+
+    def _find_wanted(self, layout: TreeLayout) -> list[tuple[int, Sequence[int]]]:
+        """Return the numbers of the layout's inventories that the request can use, with the amounts to compare."""
+        wanted = (
+            (number, self._assessor.amounts.get(each.class_name)) for number, (_, each) in enumerate(layout.inventories)
+        )
+        return [(number, amounts) for number, amounts in wanted if amounts]
 
     def _find_usable(self, tree: tuple[_Aggregates, int]) -> _Usable:
         """Return the sharing providers for a tree's aggregates; only aggregates with a sharing provider matter."""

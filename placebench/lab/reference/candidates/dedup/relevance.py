@@ -115,6 +115,7 @@ class Assessor:
         self.by_aggregates = any(group.member_of or group.not_member_of for group in request.groups)
         named = [(*group.required, group.forbidden) for group in request.groups]
         self._named_traits = request.root_required.union(request.root_forbidden, *chain.from_iterable(named))
+        self._tells_apart = bool(self._named_traits) or self.by_aggregates  # whether eligibilities differ
         self._eligibilities: dict[object, _Eligibility] = {}
         self._satisfied: dict[object, int] = {}
 
@@ -165,7 +166,9 @@ class Assessor:
         return tuple(sums[bisect_right(sums, max(0, free.get(name, 0))) - 1] for name, sums in self.contended.items())
 
     def _eligibility(self, provider: Provider) -> _Eligibility:
-        key = self._named_traits & provider.type.trait_set, self.by_aggregates and provider.aggregates
+        key: object = None
+        if self._tells_apart:
+            key = self._named_traits & provider.type.trait_set, self.by_aggregates and provider.aggregates
         eligibility = self._eligibilities.get(key)
         if eligibility is None:
             eligibility = self._eligibilities[key] = self._assess(provider)

@@ -195,12 +195,14 @@ def write_summaries(selected: Selected, index: TreeIndex) -> Iterator[list[str]]
         if index.provider_count <= MAX_KEPT_PROVIDERS:
             # The summaries of a tree are written once and kept until the tree changes.
             uuids = [tree[0] for tree in trees]
-            if not layout.written.keys() >= set(uuids):
+            try:
+                yield list(map(layout.written.__getitem__, uuids))
+            except KeyError:
                 new = [tree for tree in trees if tree[0] not in layout.written]
                 texts = "".join(fill_pieces((*layout.summaries, "\n"), new)).split("\n")
                 # The last text, after the last line break, is empty.
                 layout.written.update(zip([tree[0] for tree in new], texts, strict=False))
-            yield list(map(layout.written.__getitem__, uuids))
+                yield list(map(layout.written.__getitem__, uuids))
             continue
         for some in _slices(trees, max(1, _PIECE_SIZE // len(layout.providers))):
             yield fill_pieces(layout.summaries, some)

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, filterfalse, islice
+from itertools import chain, filterfalse, islice, tee
 from typing import Final
 
 from placebench.lab.reference.candidates.dedup.equivalence import EquivalenceClasses
@@ -47,10 +47,12 @@ def solve(
     selection, classes = Selection(request, settings), EquivalenceClasses(index, Assessor(request, equivalence))
     if (named := named_root(index, request)) is not None:
         return _write_body(index, selection.select(classes.of_roots(named)))
+    everything = classes.all()
     if selection.left is not None and selection.left >= len(index.class_of) and not index.sharing:
-        selection.drop_limit(classes.all())
+        counted, everything = tee(everything)
+        selection.drop_limit(counted)
     if selection.left is None:
-        return _write_body(index, selection.select(classes.all()))
+        return _write_body(index, selection.select(everything))
     share, roots = first_tree(request, settings), index.roots
     start = roots[int(share * len(roots))] - 1 if roots else 0
     count = selection.first_count if selection.depth_first else len(roots)
