@@ -5,10 +5,11 @@ import threading
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.interrupts import stop_event
@@ -91,6 +92,7 @@ def _run(given: ServeOptions) -> int:
     from placebench.lab.variants import serving
     from placebench.meters.wait_events import sample_wait_events
     from placebench.runtime.application_servers import serve
+    from placebench.runtime.buffering_proxy import buffering_proxy
     from placebench.runtime.mariadb import mariadb_url
     from placebench.runtime.postgres import normalise_url
     from placebench.runtime.running_server import ServerSpec
@@ -137,8 +139,13 @@ def _run(given: ServeOptions) -> int:
     _complete(spec.database_url)
     if spec.server == "gunicorn":
         say(stand_in())
+    # The threads of a WSGI server are kept from slow clients by a proxy; an event loop needs none.
+    inner = replace(spec, host="127.0.0.1", port=0) if spec.interface == "wsgi" else spec
     with (
-        serve(spec) as server,
+        serve(inner) as server,
+        buffering_proxy(spec.host, spec.port, _address(server.url))
+        if inner is not spec
+        else nullcontext(server.url) as url,
         sample_wait_events(spec.database_url, given.telemetry),
         nullcontext()
         if given.health_port is None
@@ -146,9 +153,9 @@ def _run(given: ServeOptions) -> int:
     ):
         stopped = stop_event()
         health = f", and its health at {health_url}" if health_url else ""
-        say(f"{spec.variant} is served at {server.url}{health}; Ctrl-C stops it")
+        say(f"{spec.variant} is served at {url}{health}; Ctrl-C stops it")
         if given.output.json:
-            ready = {"url": server.url, "pid": server.pid, "variant": spec.variant}
+            ready = {"url": url, "pid": server.pid, "variant": spec.variant}
             print_result(json.dumps({**ready, "health_url": health_url} if health_url else ready))
         while not stopped.wait(_CHECK_EVERY_S):
             server.check()
@@ -195,6 +202,11 @@ def health_server(host: str, port: int, check: Callable[[], None]) -> Iterator[s
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _address(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or 0
 
 
 def _complete(url: str) -> None:

@@ -1,0 +1,139 @@
+"""Clients that send or read slowly keep nobody else from a server with one thread."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from urllib.parse import urlsplit
+
+import pytest
+
+from placebench.errors import ServerError
+from placebench.runtime import buffering_proxy as module
+from placebench.runtime.buffering_proxy import buffering_proxy
+
+LONG = 8_000_000
+HALF_BODY = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+
+Connect = Callable[[], socket.socket]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        content = b"x" * (LONG if self.path == "/long" else 2)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def do_POST(self) -> None:
+        length = int(self.headers["Content-Length"])
+        is_kept = length <= module.MAX_BODY_BYTES
+        is_whole = is_kept and len(self.rfile.read(length)) == length
+        self.send_response(200 if is_whole else 400 if is_kept else 413)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    """Connects to the proxy before a server that has one thread."""
+    server = HTTPServer(("127.0.0.1", 0), _Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    with connections_to_proxy(server.server_port) as connecting:
+        yield connecting
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@contextmanager
+def connections_to_proxy(port: int) -> Iterator[Connect]:
+    with buffering_proxy("127.0.0.1", 0, ("127.0.0.1", port)) as url, ExitStack() as stack:
+        where = "127.0.0.1", urlsplit(url).port or 0
+        yield lambda: stack.enter_context(socket.create_connection(where, timeout=60))
+
+
+def response(connection: socket.socket, sent: bytes = b"") -> bytes:
+    """All that is received until the server closes the connection."""
+    if sent:
+        connection.sendall(sent)
+    return b"".join(iter(lambda: connection.recv(2**20), b""))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"GET / HTTP/1.1\r\nHos", HALF_BODY, b"GET /long HTTP/1.1\r\nHost: x\r\n\r\n"],
+    ids=["head", "body", "reads"],
+)
+def test_slow_clients_keep_nobody_waiting(connect: Connect, sent: bytes) -> None:
+    """Twelve send half of their headers or half of a body, or do not read."""
+    for _ in range(12):
+        connect().sendall(sent)
+
+    assert response(connect(), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").endswith(b"\r\n\r\nxx")
+
+
+def test_bytes_may_come_one_by_one(connect: Connect) -> None:
+    """The rest of a body that the client sends slowly is waited for."""
+    connection = connect()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for number in range(len(HALF_BODY)):
+        connection.sendall(HALF_BODY[number : number + 1])
+
+    assert response(connection, b"x" * 99).startswith(b"HTTP/1.0 200")
+
+
+def test_what_a_client_ends_early_is_passed_on(connect: Connect) -> None:
+    """The server sees the end of a truncated body, and a complete request of a half-closed connection."""
+    responses = []
+    for sent in (HALF_BODY, b"GET / HTTP/1.0\r\n\r\n"):
+        connection = connect()
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        responses.append(response(connection)[9:12])
+
+    assert responses == [b"400", b"200"]
+
+
+def test_a_body_that_is_too_long_is_not_kept(connect: Connect) -> None:
+    """The server decides by the headers."""
+    length = module.MAX_BODY_BYTES + 1
+
+    assert response(connect(), b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % length).startswith(b"HTTP/1.0 413")
+
+
+def test_a_client_is_told_to_send_its_body(connect: Connect) -> None:
+    """With Expect: 100-continue it waits for that."""
+    connection = connect()
+    connection.sendall(b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+    told = connection.recv(100)
+
+    assert told == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert response(connection, b"{}").startswith(b"HTTP/1.0 200")
+
+
+def test_clients_that_never_end_are_closed(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
+    """Headers, and bodies without another byte, have some seconds."""
+    monkeypatch.setattr(module, "_HEAD_S", 0.01)
+    monkeypatch.setattr(module, "_IDLE_S", 0.01)
+
+    assert [response(connect(), sent) for sent in (b"GET / HTTP/1.1\r\nHos", HALF_BODY)] == [b"", b""]
+
+
+def test_a_long_response_is_complete(connect: Connect) -> None:
+    """Longer than what is held in memory."""
+    assert len(response(connect(), b"GET /long HTTP/1.1\r\nHost: x\r\n\r\n").partition(b"\r\n\r\n")[2]) == LONG
+
+
+def test_no_server_and_no_port() -> None:
+    """Without a server the connection is closed; a port that is taken is refused."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ServerError, match=f"port {port} of"), buffering_proxy("127.0.0.1", port, ("", 0)):
+            pass
+    with connections_to_proxy(port) as connecting:
+        assert response(connecting(), b"GET / HTTP/1.0\r\n\r\n") == b""
