@@ -96,6 +96,9 @@ def test_loops_of_django(tmp_path: Path) -> None:
             {
                 "one": "load all at once: select_related or prefetch_related on the parents, or filter(id__in=…)",
                 "many": 'load it with its parents: Order.all().prefetch_related("items"), or fetch_for_list',
+                "fetched": 'load it with its parents: Order.all().prefetch_related("items"), or fetch_for_list',
+                "narrowed": 'load it with its parents: Order.all().prefetch_related(Prefetch("items", queryset=…))',
+                "count": "count all at once: one query with COUNT and GROUP BY",
             },
         ),
         (

@@ -4,12 +4,13 @@ The main functions are `orm_load` and `is_first_chunk`. They import no ORM: a fr
 and by its variables what is loaded or written. SQLAlchemy's relations are known from its compiled statements instead.
 """
 
+import itertools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
-from placebench.profiler.capture.stack import is_application_file
+from placebench.profiler.capture.stack import EVENT_LOOPS, frames_of_awaiting_task, is_application_file
 from placebench.profiler.model.statement import OrmLoad
 
 _MAX_FRAMES = 80
@@ -19,24 +20,30 @@ _MAX_FRAMES_OF_A_WRITE = 25
 def orm_load(frame: FrameType | None) -> OrmLoad | None:
     """Return what the ORM at or above *frame* loads; None if there is no known ORM below the application's line."""
     unnamed: OrmLoad | None = None
-    for _ in range(_MAX_FRAMES):
-        if frame is None:
-            break
-        file = frame.f_code.co_filename
+    for here in itertools.islice(_frames_above(frame), _MAX_FRAMES):
+        file = here.f_code.co_filename
         if is_application_file(file):  # it may lie in a folder of an ORM's name
             break
         package = next((each for each in _READERS if each in file), None)
         if package is not None:
             orm, read = _READERS[package]
             try:
-                named = read(frame)
+                named = read(here)
             except Exception:  # noqa: BLE001  another version's frames, or properties of the application's own classes
                 named = None
             if named is not None:
                 return OrmLoad(orm, _version(orm), *named)
             unnamed = unnamed or OrmLoad(orm, _version(orm))
-        frame = frame.f_back
     return unnamed
+
+
+def _frames_above(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield *frame* and those above it, and above an event loop those of the task that waits, as in Tortoise."""
+    while frame is not None and not frame.f_code.co_filename.endswith(EVENT_LOOPS):
+        yield frame
+        frame = frame.f_back
+    if frame is not None:
+        yield from frames_of_awaiting_task()
 
 
 def is_first_chunk(frame: FrameType | None) -> bool | None:

@@ -202,7 +202,7 @@ _NOWHERE, _LOOP = Caller("", 0, ""), Caller("", -1, "")
 """Placeholders that say that the application has no line at this frame or above it, and that an event loop runs it."""
 _ASGIREF_THREADS = "/asgiref/sync.py"
 # Above them is what started the loop, such as asyncio.run(main()).
-_EVENT_LOOPS = ("/asyncio/base_events.py", "/asyncio/runners.py")
+EVENT_LOOPS = ("/asyncio/base_events.py", "/asyncio/runners.py")
 _DJANGO_TEMPLATES, _RENDERS = "/django/template/base.py", "render_annotated"
 # The owner of each known file, by the application's folders and packages.
 _KINDS: dict[tuple[str, ...], dict[str, int]] = {}
@@ -252,7 +252,7 @@ def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> 
         here, most = here.f_back, most - 1
     awaiting: tuple[Caller | None, ...] = awaiting_callers.get() or ()
     if first is None and not awaiting:
-        awaiting = tuple(map(_caller, _frames_of_awaiting_task()))
+        awaiting = tuple(map(_caller, frames_of_awaiting_task()))
     found = [each for each in awaiting if each and _kind(each.file, kinds, application) == _APPLICATION]
     if first is not None:
         found = [first, *found]
@@ -302,7 +302,7 @@ _MAX_STEPS = 3
 """Futures between a task and the one that waits for it: gather and wait have one of their own."""
 
 
-def _frames_of_awaiting_task() -> Iterator[FrameType]:
+def frames_of_awaiting_task() -> Iterator[FrameType]:
     """Yield the frames of the task that waits for the running one, the innermost first, and those of its own waiter.
 
     A task as in gather(pool.fetch(1), pool.fetch(2)) has no line of the application. It does not know who waits for it,
@@ -363,7 +363,7 @@ def _kind(file: str, kinds: dict[str, int], application: tuple[str, ...]) -> int
         kinds[file] = _TEMPLATES
     elif place.endswith(_ASGIREF_THREADS):
         kinds[file] = _THREADS
-    elif place.endswith(_EVENT_LOOPS):
+    elif place.endswith(EVENT_LOOPS):
         kinds[file] = _LOOPS
     elif place.startswith(_LIBRARIES):
         kinds[file] = _SQL

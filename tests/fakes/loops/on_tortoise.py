@@ -52,6 +52,24 @@ async def many() -> None:
         assert len(await order.items) == 3
 
 
+async def fetched() -> None:
+    """A prefetch per order, which Tortoise runs in a task of its own."""
+    async for order in Order.all():
+        await order.fetch_related("items")
+
+
+async def narrowed() -> None:
+    """A part of a collection per order."""
+    for order in await Order.all():
+        assert len(await order.items.filter(id__gt=0)) == 3
+
+
+async def count() -> None:
+    """The size of a collection per order."""
+    for order in await Order.all():
+        assert await order.items.all().count() == 3
+
+
 async def in_bulk() -> None:
     """Chunks of one bulk method."""
     orders = await Order.all()
@@ -65,4 +83,4 @@ async def in_bulk_for_each_order() -> None:
         await Item.bulk_create([Item(order=order) for _ in range(3)], batch_size=2)
 
 
-LOOPS = (one, many, in_bulk, in_bulk_for_each_order)
+LOOPS = (one, many, fetched, narrowed, count, in_bulk, in_bulk_for_each_order)

@@ -215,7 +215,7 @@ def load_at_once(statement: Statement) -> str:
     if load is None:
         return UNKNOWN_ORM if not statement.relationship else _sqlalchemy("many", statement.relationship)
     owner, _, name = load.relation.partition(".")
-    is_count = load.kind == "query" and statement.sql[:13].upper() == "SELECT COUNT("
+    is_count = statement.sql[:13].upper() == "SELECT COUNT("
     if is_count and load.orm != "django":
         return "count all at once: one query with COUNT and GROUP BY"
     match load.orm:
@@ -230,9 +230,7 @@ def load_at_once(statement: Statement) -> str:
                 return f"load it with its parents: {owner}.objects.{narrowed}, or annotate(…) with Exists or Subquery"
             return _django(load.kind, owner, name, has_fetch_modes=tuple(parts) >= _FETCH_MODES)
         case "tortoise":
-            if not name:
-                return "load all at once: select_related or prefetch_related on the parents, or filter(id__in=…)"
-            return f'load it with its parents: {owner}.all().prefetch_related("{name}"), or fetch_for_list'
+            return _tortoise(owner, name, is_narrowed=_NARROWED.search(statement.sql) is not None)
         case "piccolo":
             if not name:
                 return "load all at once: objects().prefetch(…) on the parents, or where(Table.id.is_in(…))"
@@ -265,6 +263,14 @@ def _sqlalchemy(kind: str, relation: str, *, is_sqlmodel: bool = False) -> str:
             f' of sqlalchemy.orm; for all queries Relationship(sa_relationship_kwargs={{"lazy": "{_LAZY[kind]}"}})'
         )
     return advice
+
+
+def _tortoise(owner: str, name: str, *, is_narrowed: bool) -> str:
+    if not name:
+        return "load all at once: select_related or prefetch_related on the parents, or filter(id__in=…)"
+    if is_narrowed:
+        return f'load it with its parents: {owner}.all().prefetch_related(Prefetch("{name}", queryset=…))'
+    return f'load it with its parents: {owner}.all().prefetch_related("{name}"), or fetch_for_list'
 
 
 _LAZY = {"one": "joined", "many": "selectin"}
