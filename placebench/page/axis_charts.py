@@ -30,6 +30,9 @@ _VIEW = 1000
 _APART = 15
 _LINES_END = 0.86
 _POINTS_BEGIN, _POINTS_END = 0.14, 0.94
+_BESIDE = 0.018
+_LETTER_ON_A_PHONE = 0.02
+"""Width of a letter over that of a chart of 360 pixels."""
 _NAMED_TO_THE_RIGHT = 0.6
 _MAX_DOTS = 60
 _MAX_LETTERS_BESIDE = 8
@@ -199,7 +202,8 @@ def points(
     across = linear_scale([0.0, *(wheres or [1.0])])
     up = linear_scale([0.0, *(values or [1.0])]) if show else log_scale(values or [0.9, 1.1], padding=0.12)
     drawn = _point_grid(across, up, show, show_where)
-    written: list[tuple[float, float]] = []
+    dots = [(_across(where, across), _height(value, up)) for each in series for where, value in each.points]
+    written = [(x - _BESIDE, x + _BESIDE, y + 4) for x, y in dots]
     for one in sorted((each for each in series if each.points), key=lambda each: -each.points[0][1]):
         where, value = one.points[0]
         shown = f"{one.label}: {show(value)} at {show_where(where)}" if show and len(one.points) == 1 else one.label
@@ -221,10 +225,13 @@ def _point_grid(across: Scale, up: Scale, show: _Show | None, show_where: _Show)
     return drawn
 
 
-def _points(series: PointSeries, across: Scale, up: Scale, written: list[tuple[float, float]], title: str) -> Markup:
-    """Draw the points of a series; the name of a single point is beside it, below names already there.
+def _points(
+    series: PointSeries, across: Scale, up: Scale, written: list[tuple[float, float, float]], title: str
+) -> Markup:
+    """Draw the points of a series; the name of a single point is beside it, below other points and names.
 
     It is to the right of a point on the left, and to the left of one on the right, where a phone would cut it.
+    written: the left and right ends of points and names, as wide as on a phone, and the height of a name there.
     """
     style = "point ring" if series.is_ring else "point disc"
     places = [(_across(where, across), _height(value, up)) for where, value in series.points]
@@ -234,11 +241,12 @@ def _points(series: PointSeries, across: Scale, up: Scale, written: list[tuple[f
         drawn.insert(0, line(x1=_POINTS_BEGIN, x2=1, y1=y, y2=y, class_="level"))
     if len(places) == 1:
         ((x, y),) = places
-        below = y + 4
-        while any(abs(x - left) < 0.06 and abs(below - top) < _APART for left, top in written):
+        at, anchor = (x + _BESIDE, "start") if x < _NAMED_TO_THE_RIGHT else (x - _BESIDE, "end")
+        width, below = len(series.label) * _LETTER_ON_A_PHONE, y + 4
+        left, right = (at, at + width) if anchor == "start" else (at - width, at)
+        while any(left < end and begin < right and abs(below - top) < _APART for begin, end, top in written):
             below += _APART
-        written.append((x, below))
-        at, anchor = (x + 0.012, "start") if x < _NAMED_TO_THE_RIGHT else (x - 0.012, "end")
+        written.append((left, right, below))
         drawn.append(text(series.label, x=at, y=below, class_="label named", anchor=anchor))
     return element("g", element("title", title), *drawn, class_=f"role-{series.role}")
 
