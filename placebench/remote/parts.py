@@ -61,7 +61,7 @@ class Parts:
     def load_workers(self, master: str, port: str, count: int) -> None:
         """Start locust workers, which connect to their master as soon as it listens."""
         named = ["--master-host", master, "--master-port", port]
-        worker = [sys.executable, "-P", "-m", "locust", "-f", "-", "--worker", *named]
+        worker = [sys.executable, "-P", "-m", "placebench.loadgen", "-f", "-", "--worker", *named]
         for _ in range(count):
             folder = new_scratch_path("placebench-worker-")
             # locust writes the master's locustfile to TMPDIR under its own name, so workers must not share a folder.
