@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -143,21 +144,32 @@ def test_workers_share_an_ordinary_locustfile(
     assert document["requests"] == sum(each["requests"] for each in document["workers"])
 
 
-@pytest.mark.parametrize(("limit_ms", "expected"), [(500, 0), (-1, 1)])
-def test_the_page_on_ci_runs_as_it_stands(served: Served, tmp_path: Path, limit_ms: int, expected: int) -> None:
+@pytest.mark.usefixtures("in_foreground")
+@pytest.mark.parametrize(("limit_ms", "expected"), [(60_000, 0), (-1, 1)])
+def test_the_page_on_ci_runs_as_it_stands(
+    served: Served, tmp_path: Path, limit_ms: int, expected: int, eventually: Callable[[Callable[[], bool]], bool]
+) -> None:
     """Its locustfile under locust alone, with its options, leaves the tables and the page that it names; a percentile
-    above the limit of its listener decides the exit code."""
+    above the limit of its listener decides the exit code.
+
+    It is told to end once the service has an order, which takes its users any time on a busy machine.
+    """
     page = (Path(__file__).parents[3] / "docs" / "howto" / "locust-in-ci.md").read_text(encoding="utf-8")
     locustfile, listener = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     command = next(each for each in re.findall(r"^locust .*\\\n.*$", page, re.MULTILINE))
     (tmp_path / "locustfile.py").write_text(locustfile + listener.replace("> 500", f"> {limit_ms}"))
     (tmp_path / "load").mkdir()
-    words = [*shlex.split(command.replace("\\\n", ""))[1:], "--host", served(threads=4).url, "--run-time", "2s"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "locust", *words], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
+    url = served(threads=4).url
+    words = [*shlex.split(command.replace("\\\n", ""))[1:], "--host", url, "--run-time", "60s"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "locust", *words], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as locust:
+        ordered = eventually(lambda: get(url, "/orders").body != b"")
+        locust.send_signal(signal.SIGINT)
+        _, said = locust.communicate(timeout=60)
 
-    assert ended.returncode == expected, ended.stderr
+    assert ordered
+    assert locust.returncode == expected, said.decode()
     assert set(re.findall(r"`(locust_\w+\.csv)`", page)) == {path.name for path in (tmp_path / "load").glob("*.csv")}
     assert (tmp_path / "load" / "locust.html").is_file()
 

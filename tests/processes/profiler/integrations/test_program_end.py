@@ -334,8 +334,10 @@ print('ready', flush=True); wait()
 """,
         """
 import signal
-signal.signal(signal.SIGTERM, lambda *_: query(1))
-print('ready', flush=True); time.sleep(0.5)
+caught = []
+signal.signal(signal.SIGTERM, lambda *_: caught.append(query(1)))
+print('ready', flush=True)
+while not caught: time.sleep(0.01)
 """,
     ],
     ids=["default", "exits", "goes on"],
