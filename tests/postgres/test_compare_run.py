@@ -21,6 +21,7 @@ from reports import document_of, text_of
 from sqlalchemy import NullPool, create_engine, text
 
 from placebench import results
+from placebench.cli import main
 from placebench.compare.compare_run import CompareRun, CompareSettings
 from placebench.compare.keep.run_folder import claim_folder, lock
 from placebench.compare.what.variants import Variant, read_variants
@@ -350,15 +351,13 @@ def application(environ, start_response):
 def test_the_cpu_of_connections_that_come_and_go_is_measured(server: Server, tmp_path: Path) -> None:
     """A variant that connects anew for each request has the CPU of its ended backends; all say what it contains."""
     (tmp_path / "connects.py").write_text(CONNECTS)
-    plan = tmp_path / "plan.toml"
-    plan.write_text(
-        "".join(
-            f"[variants.{pool}]\napp = 'connects:application'\nenv = {{POOL = '{pool}'}}\n" for pool in ("one", "none")
-        )
-    )
-    folder = tmp_path / "run"
-    with _compare(server, folder, "--plan", str(plan), "--request", "/", "-n", "2") as process:
-        process.wait(timeout=120)
+    shared = {"PYTHONPATH": str(tmp_path), "SQLALCHEMY_DATABASE_URL": "{database_url}"}
+    variants = [
+        Variant(pool, "connects:application", {**shared, "POOL": pool}, request="/", ours=False)
+        for pool in ("one", "none")
+    ]
+    folder = claim_folder(tmp_path / "run")
+    CompareRun(TopologyData(TOPOLOGY), replace(settings(*variants), block_s=0.2), folder, server).run(nobody)
     run = results.load(folder)
     cpu_s = {
         pool: [each.cpu_s / each.requests for each in run.blocks if each.variant == pool and each.cpu_s is not None]
@@ -373,10 +372,13 @@ def test_the_cpu_of_connections_that_come_and_go_is_measured(server: Server, tmp
     assert "Connections of none came and went: server CPU is that of the service" in text_of(run)
 
 
+def _words(server: Server, folder: Path) -> list[str]:
+    return ["compare", "--server", server.url, "--trees", "1", "--rounds", "1", "--out", str(folder)]
+
+
 def _compare(server: Server, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "placebench", "compare", "--server", server.url, "--trees", "1", "--rounds", "1"]
     return subprocess.Popen(
-        [*command, "--out", str(folder), *arguments],
+        [sys.executable, "-m", "placebench", *_words(server, folder), *arguments],
         cwd=folder.parent,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -385,7 +387,7 @@ def _compare(server: Server, folder: Path, *arguments: str) -> "subprocess.Popen
 
 
 @pytest.mark.long
-def test_a_run_killed_in_the_middle_goes_on(server: Server, tmp_path: Path) -> None:
+def test_a_run_killed_in_the_middle_goes_on(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """kill -9 in the second replicate of two; --resume makes it anew, and too few are one line and exit code 3.
 
     A gate that failed goes before that: the same run once more, which has all its replicates, ends with 1.
@@ -398,31 +400,31 @@ def test_a_run_killed_in_the_middle_goes_on(server: Server, tmp_path: Path) -> N
                 break
         command.kill()
     left = results.load(tmp_path / "run")
-    with _compare(server, tmp_path / "run", *asked, "--resume", "--json", "--gate", "statements <= 0") as again:
-        stdout, stderr = again.communicate(timeout=100)
+    again = main([*_words(server, tmp_path / "run"), *asked, "--resume", "--json", "--gate", "statements <= 0"])
+    said = capsys.readouterr()
     run = results.load(tmp_path / "run")
 
     assert (left.head.status, len(valid_replicates(left)), len(valid_replicates(run))) == ("running", 1, 2)
     assert run.blocks[: len(left.blocks)] == left.blocks
-    assert again.returncode == 3
-    assert stderr.splitlines()[-1] == "placebench compare: inconclusive: 2 replicates, 6 needed"
-    assert json.loads(stdout)["replicates"] == 2
-    with _compare(server, tmp_path / "run", *asked, "--resume", "--gate", "round_trips > 0") as gated:
-        _, stderr = gated.communicate(timeout=100)
-    assert stderr.splitlines()[-1].startswith("placebench compare: gate 'round_trips > 0' failed for two: 0")
-    assert gated.returncode == 1
+    assert again == 3
+    assert said.err.splitlines()[-1] == "placebench compare: inconclusive: 2 replicates, 6 needed"
+    assert json.loads(said.out)["replicates"] == 2
+    assert main([*_words(server, tmp_path / "run"), *asked, "--resume", "--gate", "round_trips > 0"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("placebench compare: gate 'round_trips > 0' failed for two: 0")
 
 
 @pytest.mark.long
-def test_a_gate_that_fails_ends_with_1(server: Server, tmp_path: Path) -> None:
+def test_a_gate_that_fails_ends_with_1(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Counts alone, in seconds: one statement more than the budget, and the files for CI say so."""
     gates = ("--gate", "statements <= 10", "--gate", "rows <= 100000")
-    with _compare(server, tmp_path / "run", "noop", "tuned", "--replicates", "0", *gates) as command:
-        _, stderr = command.communicate(timeout=100)
+    code = main([*_words(server, tmp_path / "run"), "noop", "tuned", "--replicates", "0", *gates])
     summary_md = (tmp_path / "run" / "summary.md").read_text()
 
-    assert command.returncode == 1
-    assert stderr.splitlines()[-1] == "placebench compare: gate 'statements <= 10' failed for tuned: 12"
+    assert code == 1
+    assert (
+        capsys.readouterr().err.splitlines()[-1] == "placebench compare: gate 'statements <= 10' failed for tuned: 12"
+    )
     assert "| `rows <= 100000` | tuned | **passed** |" in summary_md
     assert (tmp_path / "run" / "junit.xml").is_file()
 
