@@ -1,4 +1,4 @@
-"""Start locust: `python -m placebench.loadgen` takes the arguments of `locust` and starts in two thirds of the CPU time.
+"""Start locust in three quarters of its CPU time: `python -m placebench.loadgen` takes the arguments of `locust`.
 
 gevent asks 25 times for plugins of its own, each time in the metadata of every installed package: here it asks once. No
 garbage is collected meanwhile, as imports leave none.

@@ -187,7 +187,8 @@ def _command(spec: LoadSpec, samples_file: Path) -> list[str]:
         **(own_options if spec.kind in LOCUSTFILES else hooks_options),
     }
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
-    return [sys.executable, "-P", "-m", "placebench.loadgen", "--headless", "--only-summary", *given, *_distribution(spec)]
+    locust = [sys.executable, "-P", "-m", "placebench.loadgen"]
+    return [*locust, "--headless", "--only-summary", *given, *_distribution(spec)]
 
 
 def _distribution(spec: LoadSpec) -> list[str]:
