@@ -11,9 +11,9 @@ from importlib import metadata
 if __name__ == "__main__":
     gc.disable()
     entry_points = metadata.entry_points
-    metadata.entry_points = cache(entry_points)
+    metadata.entry_points = cache(entry_points)  # type: ignore[assignment]
     from locust.main import main
 
     metadata.entry_points = entry_points
     gc.enable()
-    main()
+    main()  # type: ignore[no-untyped-call]
