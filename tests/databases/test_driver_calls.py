@@ -378,6 +378,25 @@ def test_statistics_have_a_cursor_of_asyncpg_as_soon_as_its_transaction_ends(pro
     assert asyncio.run(work()) == [("select generate_series(?, ?)", 1, 3)]
 
 
+def test_each_execution_of_a_prepared_statement_has_its_own_line(profiler: SqlProfiler, url: str) -> None:
+    """The first one has that of its fetch too, and not that of the preparation."""
+
+    async def work() -> None:
+        connection = await asyncpg.connect(url)
+        prepared = await connection.prepare("select $1::int")
+        for number in range(6):
+            await prepared.fetchval(number)
+        await connection.close()
+
+    with profiler.record("recorded") as recording:
+        asyncio.run(work())
+
+    assert len({each.caller for each in recording.statements}) == 1
+    assert [each.title for each in recording.findings() if each.kind == "n+1"] == [
+        "6 times from one line, with different values"
+    ]
+
+
 def test_statistics_count_what_asyncpg_executes(profiler: SqlProfiler, url: str) -> None:
     """One that is only prepared, as for a COPY of records, is none; a MOVE of a cursor is one of its fetches."""
     profiler.collect_statistics()

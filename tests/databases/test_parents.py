@@ -76,6 +76,7 @@ def test_loops_of_django(tmp_path: Path) -> None:
         "many_to_many": 'load it with its parents: Order.objects.prefetch_related("tags")',
         "column": 'load it with its parents: without defer("note"), or with it in only()',
         "count": "count all at once: annotate(count=Count(…)) on the parents' query",
+        "exists": "look up all at once: annotate(found=Exists(…)) on the parents' query",
         "by_hand": "load all at once: filter(pk__in=…), in_bulk, select_related or prefetch_related",
     }
 

@@ -10,11 +10,13 @@ class.
 
 import functools
 import re
+import sys
 from typing import Any
 
 from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
 from placebench.profiler.capture.pending_statement import PendingStatement
 from placebench.profiler.capture.sent_values import UNKNOWN
+from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.capture.timed_cursor import (
     AdaptedConnection,
     CallRecorder,
@@ -293,6 +295,8 @@ class _TimedProtocol(TimedConnection):
             return self._start(query, values)
         prepared.step = None
         prepared.counted = False
+        if prepared.caller is not None:  # the line that prepared it may be another one
+            prepared.caller, prepared.outer_caller = find_callers(sys._getframe(1), prepared.recording.application)
         self._recorder.driver_values(prepared, query, values)
         prepared.driver_called()
         return prepared

@@ -67,10 +67,16 @@ def count() -> None:
         assert order.items.count() == 3
 
 
+def exists() -> None:
+    """Whether a collection has anything, per order."""
+    for order in model("Order").objects.all():
+        assert order.items.exists()
+
+
 def by_hand() -> None:
     """One object per row, by its key."""
     for row in model("Order").objects.values("id", "customer_id"):
         model("Customer").objects.get(id=row["customer_id"])
 
 
-LOOPS = (one, many, many_to_many, column, count, by_hand)
+LOOPS = (one, many, many_to_many, column, count, exists, by_hand)

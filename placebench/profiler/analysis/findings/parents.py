@@ -14,7 +14,7 @@ from placebench.profiler.model.normalised_sql import normalised_tokens
 from placebench.profiler.model.recording_data import RecordingData
 from placebench.profiler.model.relation_names import relation_names
 from placebench.profiler.model.shortened_sql import shortened
-from placebench.profiler.model.statement import Caller, Statement
+from placebench.profiler.model.statement import Caller, OrmLoad, Statement
 
 _Place = tuple[str, Caller | None, Caller | None]
 _KEYS = frozenset({"id", "pk", "uuid", "guid", "key", "rowid"})
@@ -22,6 +22,8 @@ _FETCH_MODES = (6, 1)
 """The version of Django from which on a query set has `fetch_mode`."""
 # A prefetch loads whole collections: a filter or a LIMIT of one sends its own query all the same.
 _NARROWED = re.compile(r"\b(?:and|limit)\b", re.IGNORECASE)
+# What Django's exists() selects.
+_EXISTS = re.compile(r"SELECT (?:%s|\?|1) AS [\"`]a[\"`] ")
 UNKNOWN_ORM = "load all at once: a join, an IN list, or an ORM's eager loading (selectinload, prefetch_related)"
 
 
@@ -215,20 +217,13 @@ def load_at_once(statement: Statement) -> str:
     if load is None:
         return UNKNOWN_ORM if not statement.relationship else _sqlalchemy("many", statement.relationship)
     owner, _, name = load.relation.partition(".")
-    is_count = statement.sql[:13].upper() == "SELECT COUNT("
-    if is_count and load.orm != "django":
+    if load.orm != "django" and statement.sql[:13].upper() == "SELECT COUNT(":
         return "count all at once: one query with COUNT and GROUP BY"
     match load.orm:
         case "sqlalchemy" | "sqlmodel":
             return _sqlalchemy(load.kind, load.relation, is_sqlmodel=load.orm == "sqlmodel")
         case "django":
-            parts = (int(part) if part.isdigit() else 0 for part in load.version.split("."))
-            if is_count:
-                return "count all at once: annotate(count=Count(…)) on the parents' query"
-            if load.kind == "many" and _NARROWED.search(statement.sql) and "content_type" not in statement.sql:
-                narrowed = f'prefetch_related(Prefetch("{name}", queryset=…, to_attr=…))'
-                return f"load it with its parents: {owner}.objects.{narrowed}, or annotate(…) with Exists or Subquery"
-            return _django(load.kind, owner, name, has_fetch_modes=tuple(parts) >= _FETCH_MODES)
+            return _django(load, statement.sql)
         case "tortoise":
             return _tortoise(owner, name, is_narrowed=_NARROWED.search(statement.sql) is not None)
         case "piccolo":
@@ -276,15 +271,24 @@ def _tortoise(owner: str, name: str, *, is_narrowed: bool) -> str:
 _LAZY = {"one": "joined", "many": "selectin"}
 
 
-def _django(kind: str, owner: str, name: str, *, has_fetch_modes: bool) -> str:
+def _django(load: OrmLoad, sql: str) -> str:
+    owner, _, name = load.relation.partition(".")
     parents = f"{owner}.objects"
+    if sql.startswith("SELECT COUNT("):
+        return "count all at once: annotate(count=Count(…)) on the parents' query"
+    if _EXISTS.match(sql):
+        return "look up all at once: annotate(found=Exists(…)) on the parents' query"
+    if load.kind == "many" and _NARROWED.search(sql) and "content_type" not in sql:
+        narrowed = f'prefetch_related(Prefetch("{name}", queryset=…, to_attr=…))'
+        return f"load it with its parents: {parents}.{narrowed}, or annotate(…) with Exists or Subquery"
     advice = {
         "one": f'load it with its parents: {parents}.select_related("{name}"), or prefetch_related',
         "many": f'load it with its parents: {parents}.prefetch_related("{name}")',
         "generic": f'load it with its parents: {parents}.prefetch_related("{name}")',
         "column": f'load it with its parents: without defer("{name}"), or with it in only()',
-    }.get(kind, "load all at once: filter(pk__in=…), in_bulk, select_related or prefetch_related")
+    }.get(load.kind, "load all at once: filter(pk__in=…), in_bulk, select_related or prefetch_related")
     # A manager of related objects makes a new query each time, which has no peers.
-    if has_fetch_modes and kind in ("one", "generic", "column"):
+    version = tuple(int(part) if part.isdigit() else 0 for part in load.version.split("."))
+    if version >= _FETCH_MODES and load.kind in ("one", "generic", "column"):
         advice += "; or fetch_mode(models.FETCH_PEERS) on their query"
     return advice
