@@ -210,7 +210,9 @@ def _executed_change(
             executed.append(file)
             is_code = True
             continue
-        is_code = is_code or _code(before) != _code(after)
+        if _code(before) == _code(after):  # a docstring of a module or a class is executed, and counts as a comment
+            continue
+        is_code = True
         for use, changed, source in zip(uses, changed_lines(before, after), (before, after), strict=True):
             executed += [f"{file}:{line}" for line in executed_changes(source, changed, use.lines.get(file, ()))]
     unseen = sorted({reason for use in uses for reason in use.unseen})

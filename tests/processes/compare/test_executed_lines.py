@@ -92,6 +92,7 @@ def compare(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> 
             {
                 "# all of them": "# every one of them,\n    # in order",
                 '"""Return some numbers."""': '"""Return a few numbers."""',
+                '"""A service."""': '"""A service with numbers."""',
             },
         ),
     ],
