@@ -25,7 +25,7 @@ from placebench.profiler.capture.auto_explain import disable_plans, enable_plans
 from placebench.profiler.capture.connection_state import ConnectionState, driver_connection
 from placebench.profiler.capture.later_work import begin_later, is_unseen
 from placebench.profiler.capture.pending_statement import PendingStatement, guarded
-from placebench.profiler.capture.stack import find_callers
+from placebench.profiler.capture.stack import find_callers, is_from_signal
 from placebench.profiler.capture.statistics_collector import StatisticsCollector, as_text
 from placebench.profiler.capture.timed_cursor import TimedConnection, TimedCursor
 from placebench.profiler.model.statement_facts import statement_facts
@@ -88,7 +88,12 @@ class DriverRecorder:
         self._cpu_account = CpuAccount()
 
     def report_failure(self, error: Exception) -> None:
-        """Name the hook that failed with *error* in the recording of this thread or task, or in all; log it once."""
+        """Name the hook that failed with *error* in the recording of this thread or task, or in all; log it once.
+
+        Raises the error of a signal's handler, which has only interrupted the hook.
+        """
+        if is_from_signal(error):
+            raise error
         traceback = error.__traceback__
         inner = traceback.tb_next or traceback if traceback is not None else None
         hook = "?" if inner is None else inner.tb_frame.f_code.co_name.strip("_")

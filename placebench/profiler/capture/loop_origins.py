@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from placebench.profiler.capture.orm_frames import orm_load
+from placebench.profiler.capture.stack import is_from_signal
 from placebench.profiler.model.statement import Caller, OrmLoad
 
 MAX_SAMPLED_ROWS = 20
@@ -120,7 +121,9 @@ class LoopOrigins:
                 return True
             keys = cells_of(row)
             return "keys" in walks and all(new in keys for _, new in changed)
-        except Exception:  # noqa: BLE001  values of the application's own class may refuse to be compared
+        except Exception as error:
+            if is_from_signal(error):
+                raise
             return False
 
     def _compare(self, loop: _Loop, values: Any) -> None:
@@ -148,8 +151,9 @@ class LoopOrigins:
                             for column, cell in enumerate(cells):
                                 if type(cell) is type(value) and cell == value:
                                     found.setdefault((at, origin.place, column), origin)
-                except Exception:  # noqa: BLE001  a cell of the application's own class may refuse to be compared
-                    continue
+                except Exception as error:
+                    if is_from_signal(error):
+                        raise
         before = loop.matches
         loop.matches = found if before is None else {each: before[each] for each in before if each in found}
 

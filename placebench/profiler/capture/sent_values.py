@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
+from placebench.profiler.capture.stack import is_from_signal
+
 UNKNOWN = object()
 """Values that cannot be compared, such as those of an executemany, which are sent one after the other."""
 
@@ -40,7 +42,9 @@ def comparable(values: Any) -> bytes | None:
             return marshal.dumps(given, 2)
         except ValueError:
             return marshal.dumps(_plain(given), 2)
-    except Exception:  # noqa: BLE001  a value of the application's own class, whose methods may raise
+    except Exception as error:
+        if not isinstance(error, ValueError) and is_from_signal(error):
+            raise
         return None
 
 

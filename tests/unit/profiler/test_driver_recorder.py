@@ -1,14 +1,21 @@
 """Timed drivers without SQLAlchemy: what their cursors and connections write into the running recording."""
 
 import gc
+import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from placebench.profiler import SqlProfiler
+from placebench.profiler.capture import loop_origins, pending_statement, sent_values
 from placebench.profiler.capture.active_recording import ActiveRecording
+from placebench.profiler.capture.loop_origins import LoopOrigins
 from placebench.profiler.capture.options import Clocks, Options
+from placebench.profiler.capture.pending_statement import PendingStatement
 
 ALONE = """
 import sqlite3
@@ -86,3 +93,52 @@ def test_a_garbage_collection_inside_of_the_sum_of_the_driver_times_does_not_bre
             assert 1.0 == seconds
     finally:
         gc.set_threshold(*thresholds)
+
+
+class TimeLimitError(Exception):
+    """What a signal's handler raises, as Celery's does at its soft time limit."""
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (PendingStatement, "compare"),
+        (pending_statement, "count_values"),
+        (LoopOrigins, "executed"),
+        (loop_origins, "cells_of"),
+        (sent_values, "marshal"),
+    ],
+)
+def test_the_error_of_a_signals_handler_is_the_applications(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    """A signal may come while the profiler works: a time limit holds all the same, and no hook has failed."""
+
+    def exceed(*_: object) -> None:
+        raise TimeLimitError
+
+    class Interrupted:
+        def __getattr__(self, _name: str) -> Any:
+            return signal.raise_signal(signal.SIGINT)
+
+        def __call__(self, *_: object) -> Any:
+            return signal.raise_signal(signal.SIGINT)
+
+    profiler = SqlProfiler.for_drivers("sqlite3")
+    connection = sqlite3.connect(":memory:")
+
+    def run() -> None:
+        connection.execute("select 7 as number").fetchall()
+        monkeypatch.setattr(owner, name, Interrupted())
+        for number in range(3):
+            connection.execute("select ?", (number,)).fetchall()
+
+    before = signal.signal(signal.SIGINT, exceed)
+    try:
+        with profiler.record("request") as recording, pytest.raises(TimeLimitError):
+            run()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        profiler.remove()
+
+    assert recording.failed_hooks == ()
