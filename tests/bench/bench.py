@@ -72,12 +72,13 @@ def main() -> None:
         arguments.out = arguments.out or Path(nowhere if arguments.smoke else KEPT)
         arguments.out.mkdir(parents=True, exist_ok=True)
         for name in sections:
-            began = time.perf_counter()
+            began, cpu_s = time.perf_counter(), sum(os.times()[:4])
             try:
                 SECTIONS[name](arguments)
             except PlacebenchError as error:
                 sys.exit(f"bench {name}: {error}")
-            say(f"section {name}", f"{time.perf_counter() - began:.1f} s")
+            taken_s, cpu_s = time.perf_counter() - began, sum(os.times()[:4]) - cpu_s
+            say(f"section {name}", f"{taken_s:.1f} s", f"{cpu_s:.1f} s of CPU")
 
 
 def run_at_once(sections: Sequence[str]) -> str | None:
