@@ -9,7 +9,7 @@ SQLite and MariaDB, statements and rows are those that the profiler sees in the 
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -177,13 +177,16 @@ class _Recordings:
         """Return *spec* with the profiler wrapped around the service."""
         return with_profiler(self._variant, spec, self._folder, "light") if self._folder else spec
 
-    def fill(self, counted: list[_Request], warm: Driven) -> list[_Request]:
-        """Add statements and rows to the counted cycles, if the profiler saw any statement in them."""
+    def fill(self, counted: list[_Request], warm: Driven, names: Collection[str]) -> list[_Request]:
+        """Add statements and rows to the counted cycles, if the profiler saw any statement in them.
+
+        names: of all requests until now. Those of a script may differ from cycle to cycle.
+        """
         number = sum(each.requests for each in counted)
         kept = _KEPT_RECORDINGS if self._variant.ours else KEEP_FOR_COUNTS.count
         if self._folder is None or len(warm.wall_s) + number > kept:
             return counted
-        found = wait_for_recordings(self._folder, warm.names, len(warm.wall_s) + number)[-number:]
+        found = wait_for_recordings(self._folder, names, len(warm.wall_s) + number)[-number:]
         each = iter([recording.statements for _, recording in found])
         cycles = [list(chain.from_iterable(islice(each, request.requests))) for request in counted]
         if not any(cycles):  # not run by SQLAlchemy: their number is unknown, not 0
@@ -273,17 +276,18 @@ def count_on_the_wire(
         if same is not None:
             same.check_calls(name, warm.calls)
             same.check_all(name, warm.responses, folder)
-        counted, before = [], counters.each()
+        counted, before, names = [], counters.each(), set(warm.names)
         for _ in range(requests):
             traffic, work = counters.traffic(), counters.work()
             driven = client.drive(server.url, workload).check()
+            names.update(driven.names)
             passed = counters.traffic_since(traffic)
             counted.append(_request(passed, work, counters.work(), driven))
             if same is not None:
                 same.check_all(name, driven.responses, folder)
         by_statement = _by_statement(before, counters.each(), sum(each.requests for each in counted))
         later, kept = counters.table_statements(before, by_statement, first + len(warm.wall_s))
-        counted = recordings.fill(counted, warm)
+        counted = recordings.fill(counted, warm, names)
         timed = None
         if not prepared.workload.writes and not workload.script:
             timed = recordings.later(lambda times: client.drive(server.url, workload, times=times), counted, warm.names)

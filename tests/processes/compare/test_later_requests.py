@@ -99,3 +99,34 @@ def test_a_report_says_why_no_statement_was_counted(tmp_path: Path, capsys: pyte
     assert f"Statements and rows of honest and warm are not counted: {reason}" in told
     assert reason in (tmp_path / "run" / "summary.md").read_text()
     assert reason in (tmp_path / "run" / "index.html").read_text()
+
+
+LATE = """
+import itertools
+
+from locust import HttpUser, task
+
+NUMBER = itertools.count()
+
+
+class Reader(HttpUser):
+    @task
+    def read(self):
+        self.client.get("/" if next(NUMBER) < 4 else "/late")
+"""
+
+
+def test_requests_that_a_locustfile_sends_only_later_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tasks are drawn at random: a route may be missing from the warm-up. Each request has its one statement."""
+    plan = PLAN.replace('request = "/"', 'locustfile = "late.py"').replace('"warm"', '"honest"')
+    for name, text in (("service.py", APP), ("fill.py", SETUP), ("late.py", LATE), ("plan.toml", plan)):
+        (tmp_path / name).write_text(text)
+    words = ["compare", "--plan", str(tmp_path / "plan.toml"), "-n", "0", "-q", "--json"]
+
+    assert 0 == main([*words, "-o", str(tmp_path / "run")])
+
+    capsys.readouterr()
+    counted = json.loads((tmp_path / "run" / "wire-honest.json").read_text())
+    assert {1.0} == set(counted["statements"])
