@@ -318,11 +318,16 @@ def _agreement(row: Mapping[str, Any]) -> str:
     low, high = row["measured_growth_low_s"], row["measured_growth_high_s"]
     limits = () if low is None else sorted((sign * low, sign * high))
     interval = f" [CI {', '.join(map(signed_duration, limits))}]" if limits else ""
+    margin, agreement = units.round_percent(_AGREES_WITHIN), "NOT within"
+    if row["agrees"]:
+        agreement = "within"
+    elif limits and limits[0] <= sign * row["predicted_growth_s"] <= limits[1]:
+        agreement = "which does not contradict it, but is not within"
     return (
         f"By its round trips {row['variant']} should {'lose' if sign < 0 else 'gain'} "
         f"{signed_duration(sign * row['predicted_growth_s'])} from the shortest latency to "
         f"{_link_text(row)}; measured: {signed_duration(sign * row['measured_growth_s'])}{interval}, "
-        f"{'within' if row['agrees'] else 'NOT within'} {units.round_percent(_AGREES_WITHIN)}."
+        f"{agreement} {margin}."
     )
 
 

@@ -11,6 +11,7 @@ from reports import document_of, text_of
 from placebench import results
 from placebench.compare.keep.records import Measurement, RunHead, append_lines
 from placebench.report import write_report
+from placebench.study.network_report import _agreement
 
 SETTINGS = {"job": "query", "operations": 1, "between": "database", "bytes_per_s": None, "proxies": 1}
 ROUND_TRIPS = {"naive": 20, "tuned": 8}
@@ -95,6 +96,19 @@ def test_the_difference_grows_as_the_round_trips_predict(folder: Path) -> None:
         tuned["agrees"],
     )
     assert rows(folder)["tuned", 0.0]["predicted_growth_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("low_s", "said"),
+    [(0.5, "which does not contradict it, but is not within 20 %."), (0.7, "NOT within 20 %.")],
+    ids=["wide", "contradicted"],
+)
+def test_a_wide_interval_does_not_contradict_the_prediction(low_s: float, said: str) -> None:
+    """600 ms are predicted and 900 ms measured: an interval from 500 ms holds both, one from 700 ms does not."""
+    growth = {"predicted_growth_s": 0.6, "measured_growth_s": 0.9, "agrees": False}
+    row = {"variant": "tuned", **growth, "measured_growth_low_s": low_s, "measured_growth_high_s": 1.2}
+
+    assert _agreement({**row, "link": "50"}).endswith(f" ms, 1.20 s], {said}")
 
 
 def test_what_is_lost_is_said_to_be_lost(tmp_path: Path) -> None:
