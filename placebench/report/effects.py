@@ -182,6 +182,9 @@ def lifetime_sentences(comparisons: Sequence[Comparison]) -> list[str]:
             slopes = (each.variant_value or 1.0, each.variant_low, each.variant_high)
             shown, *limits = (units.size(abs(value - 1) * size.variant_value / 1000) for value in slopes)
             sentence += f" That is {shown} per request [{', '.join(limits)}]."
+        elif each.metric == "slow_share":
+            after, before = (value_text(each.metric, value) for value in (each.variant_value, each.baseline_value))
+            sentence += f" That is {after} of the requests instead of {before}."
         said.append(sentence)
     return said
 

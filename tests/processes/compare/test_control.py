@@ -1,6 +1,7 @@
 """`placebench compare --control`: a slow-down that the run injects itself is found, or no gate on a time passes."""
 
 import json
+import math
 import sqlite3
 import sys
 import time
@@ -111,7 +112,8 @@ def test_an_injected_slow_down_is_found_and_shown_everywhere(
 ) -> None:
     """A WSGI application that takes three times its CPU is found in six replicates; the change itself is none.
 
-    The control is in the text, the JSON document, the Markdown and the JUnit file, and in no list of variants.
+    What is found is what was injected, within twice the width of its interval. The control is in the text,
+    the JSON document, the Markdown and the JUnit file, and in no list of variants.
     """
     code = compare(tmp_path, "-n", "6", "--control", "200%", "--gate", "cpu_s < 3x", "--json")
 
@@ -120,7 +122,10 @@ def test_an_injected_slow_down_is_found_and_shown_everywhere(
     assert (0, True, "cpu", 2.0) == (code, found["found"], found["kind"], found["amount"])
     assert run.control is not None
     assert found["injected_s"] == run.control.injected_s
-    assert found["comparison"]["low"] > 1
+    made = found["comparison"]
+    injected = 1 + found["injected_s"] / made["baseline_value"]
+    assert made["low"] > 1
+    assert abs(math.log(made["ratio"] / injected)) < 2 * math.log(made["high"] / made["low"]) + 0.03
     assert ["old", "new"] == run.head.variants == document["responses"]["checked"]
     assert {"new"} == {each["variant"] for each in document["comparisons"]}
     assert "Control: +200 % CPU injected" in document["conclusion"]

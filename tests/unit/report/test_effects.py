@@ -15,6 +15,7 @@ from placebench.report.effects import (
     detectable_text,
     effect_text,
     headline,
+    lifetime_sentences,
     power_sentence,
     several_headline,
     shorten_statements,
@@ -294,3 +295,13 @@ def test_few_variants_are_described_one_by_one(tmp_path: Path) -> None:
 
     assert [each.partition(" ")[0] for each in summary_sentences(made)] == ["naive+slots", "tuned", "Minimum"]
     assert made.names == {("naive", "naive+slots"): "naive+slots", ("naive", "tuned"): "tuned"}
+
+
+def test_a_share_of_slow_requests_is_said_as_a_share() -> None:
+    """Many times nearly nothing may be little: the sentence has both shares."""
+    seen = {"ratio": 36.0, "low": 12.0, "high": 89.0, "verdict": "slower", "replicates": 8}
+    made = replace(MADE, metric="slow_share", baseline_value=0.0005, variant_value=0.02, **seen)
+
+    (sentence,) = lifetime_sentences([made])
+
+    assert sentence.endswith("That is 2.0 % of the requests instead of 0.050 %.")
