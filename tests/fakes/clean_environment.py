@@ -129,7 +129,8 @@ def _uv(*arguments: str) -> str:
     """What uv writes to stdout."""
     from uv import find_uv_bin
 
-    # A command compiles the modules that it imports, which are a fraction of what is installed.
-    environment = {**os.environ, "UV_COMPILE_BYTECODE": "0"}
+    # A command compiles the modules that it imports, which are a fraction of what is installed; uWSGI, whose name for
+    # further flags of the compiler this is, has to run once.
+    environment = {**os.environ, "UV_COMPILE_BYTECODE": "0", "APPEND_CFLAGS": "-O0"}
     command = [find_uv_bin(), *arguments]
     return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout

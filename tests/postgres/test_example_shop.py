@@ -13,7 +13,7 @@ import pytest
 
 from placebench.runtime.postgres import Server
 
-# A whole tutorial, with comparisons of commits: 22 s of CPU, which are five minutes beside twenty busy processes.
+# A whole tutorial, with comparisons of commits: 50 s of CPU, which are some minutes beside busy processes.
 pytestmark = pytest.mark.timeout(600)
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHOP = EXAMPLES / "shop"
