@@ -248,6 +248,31 @@ def test_a_plain_role_works_on_without_plans_and_is_told_why(plain_role: str, dr
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
+def test_a_role_that_may_not_time_triggers_has_plans(plain_role: str, database_url: str, driver: str) -> None:
+    """The profiler asks for that time if a foreign key has no index; the server's own settings are back after it."""
+    words = ["min_duration", "analyze", "buffers", "timing", "format", "level", "nested_statements"]
+    granted = ", ".join(f"auto_explain.log_{each}" for each in words)
+    owner = make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg2.connect(owner) as connection:
+        connection.cursor().execute(
+            "load 'auto_explain'; alter role placebench_plain set session_preload_libraries = 'auto_explain'; "
+            f"grant set on parameter {granted}, auto_explain.sample_rate to placebench_plain; "
+            "alter table plain add primary key (id); create table referring (id int references plain)"
+        )
+    engine = create_engine(make_url(plain_role).set(drivername=f"postgresql+{driver}"), future=True)
+    profiler = SqlProfiler(engine)
+    with profiler.record("plain", mode="plans") as recording, engine.connect() as connection:
+        connection.execute(text("select count(*) from plain"))
+
+    with engine.connect() as connection:
+        kept = connection.execute(text("show auto_explain.log_min_duration")).scalar_one()
+
+    profiler.remove()
+    engine.dispose()
+    assert (shapes(recording), notes_of_plans(recording), kept) == (["Aggregate (Seq Scan on plain)"], [], "-1")
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
 def test_a_plain_role_has_estimates_if_it_asks(plain_role: str, driver: str) -> None:
     """By EXPLAIN, which runs nothing: one row is inserted, not two."""
     engine = create_engine(make_url(plain_role).set(drivername=f"postgresql+{driver}"), future=True)

@@ -27,16 +27,15 @@ _SETTINGS = {
     "log_level": "info",
     # A foreign key's check is a nested statement: an INSERT of a thousand rows would send a thousand plans.
     "log_nested_statements": "off",
-    # The time of these checks is in the plan of the statement all the same.
-    "log_triggers": "on",
     "sample_rate": "1",
 }
 _SET = "; ".join(f"SET auto_explain.{name} = '{value}'" for name, value in _SETTINGS.items())
 _RESET = "; ".join(f"RESET auto_explain.{name}" for name in _SETTINGS)
 # Foreign keys for which a changed or deleted parent makes PostgreSQL read the whole referring table. An index helps if
-# it begins with one of the columns; "is not null" is what every search for a value implies.
+# it begins with one of the columns; "is not null" is what every search for a value implies. If there are any, plans
+# have the time of their checks from now on; a role without that right gets an error, and plans without these times.
 _UNINDEXED_KEYS = """
-select t.tgname, c.conrelid::regclass::text,
+select set_config('auto_explain.log_triggers', 'on', false), t.tgname, c.conrelid::regclass::text,
     (select string_agg(a.attname, ', ' order by a.attnum) from pg_attribute a
         where a.attrelid = c.conrelid and a.attnum = any(c.conkey)),
     case when r.reltuples > 0 then r.reltuples else pg_relation_size(r.oid) / 100 end
@@ -201,14 +200,14 @@ def enable_plans(feed: PlanFeed, connection: Any, backend_pid: int) -> None:
         return
     keys: list[Any] = []
     _refusal(connection, _UNINDEXED_KEYS, keys)
-    feed.unindexed_keys = {str(trigger): UnindexedKey(*key) for trigger, *key in keys}
+    feed.unindexed_keys = {str(trigger): UnindexedKey(*key) for _, trigger, *key in keys}
     feed.take()
 
 
 def disable_plans(feed: PlanFeed, connection: Any) -> None:
     """Restore the session's own settings of auto_explain; one round trip."""
     feed.enabled = False
-    _refusal(connection, _RESET)
+    _refusal(connection, f"{_RESET}; RESET auto_explain.log_triggers" if feed.unindexed_keys else _RESET)
     feed.forget()
 
 
