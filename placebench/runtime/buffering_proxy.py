@@ -127,6 +127,7 @@ def buffering_proxy(host: str, port: int, server: tuple[str, int]) -> Iterator[s
             _, late = await asyncio.wait(set(tasks), timeout=_GRACE_S)
             for task in late:
                 task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
     try:
         listening = loop.run_until_complete(

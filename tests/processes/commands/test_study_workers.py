@@ -183,7 +183,7 @@ def test_a_command_that_fails_is_one_line(shop: Path, capsys: pytest.CaptureFixt
     ("words", "reason"),
     [
         (["http://127.0.0.1:8000"], "placebench load --users"),
-        (["compute"], "placebench lab study workers"),
+        (["compute"], "those of placebench lab study"),
         (["--ways", "gevent", "shop:stock"], "expected threads, forks, spawned, loop, free-threaded"),
         (["--ways", "threads", "--async", "shop:stock_async", "shop:stock"], "--async is for the way loop"),
         (["--async", "shop:stock_async", "--", "true"], "--async is for a function"),
