@@ -34,8 +34,7 @@ _RESET = "; ".join(f"RESET auto_explain.{name}" for name in _SETTINGS)
 # Foreign keys for which a changed or deleted parent makes PostgreSQL read the whole referring table. An index helps if
 # it begins with one of the columns; "is not null" is what every search for a value implies. If there are any, plans
 # have the time of their checks from now on; a role without that right gets an error, and plans without these times.
-_UNINDEXED_KEYS = """
-select set_config('auto_explain.log_triggers', 'on', false), t.tgname, c.conrelid::regclass::text,
+_UNINDEXED_KEYS = """select set_config('auto_explain.log_triggers', 'on', false), t.tgname, c.conrelid::regclass::text,
     (select string_agg(a.attname, ', ' order by a.attnum) from pg_attribute a
         where a.attrelid = c.conrelid and a.attnum = any(c.conkey)),
     case when r.reltuples > 0 then r.reltuples else pg_relation_size(r.oid) / 100 end
