@@ -264,6 +264,10 @@ def name_full(
     wanted = (usage.process_cpu or 0.0) + usage.starved + (usage.database_cpu or 0.0) + client_cpu
     if (usage.machine_cpu or 0.0) >= _FULL_MACHINE and wanted >= _FULL_CPU:  # not only by other programs
         return _full_machine(usage, client_cpu, cores)
+    used = usage.process_cpu or 0.0
+    if used + usage.starved >= _FULL_CPU * max(1, usage.processes):
+        shown = f"{_number(usage.processes, 'process')} used {units.whole_percent(used)} of a core"
+        return "worker CPU", f"{shown}, and threads that could run waited for one"
     if at_once >= _PARTLY * users:
         return "nothing", f"{users} users were served at once, and more would be"
     if not usage.threads:

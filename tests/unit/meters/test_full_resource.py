@@ -42,6 +42,13 @@ IDLE = Usage(machine_cpu=0.2, process_cpu=0.1, processes=1, threads=9, busiest_p
             "all cores were busy: service 110 %, database 50 % and load generator 30 % of a core",
         ),
         (
+            Usage(machine_cpu=0.9, process_cpu=0.8, processes=1, threads=8, busiest_process=0.8, starved=0.9),
+            200,
+            0.1,
+            "worker CPU",
+            "1 process used 80 % of a core, and threads that could run waited for one",
+        ),
+        (
             Usage(process_cpu=0.2, processes=1, threads=9, busiest_process=0.2, running=1.0, busiest_backend=0.97),
             40,
             0.1,
