@@ -242,7 +242,7 @@ RECIPES = (
         ("history.jsonl",),
         history="--plan docs/lab/settings/history.toml --reference 1699013a --every 100 1699013a..HEAD",
         smoke="--trees 4 -n 0 --every 1000",
-        minutes=8,
+        minutes=40,
     ),
     Recipe("findings", ("findings.json",), section="findings", minutes=1),
     Recipe("tools", ("tools.json",), section="tools --repeats 6", minutes=21),
@@ -278,8 +278,8 @@ RECIPES = (
         minutes=14,
     ),
     Recipe("repeats", ("repeats.json",), section="repeats", minutes=30),
-    Recipe("profiler", ("profiler.json",), section="profiler --repeats 8", minutes=4),
-    Recipe("profiled", ("profiled.json",), section="profiled --trees 300 --repeats 14", minutes=2),
+    Recipe("profiler", ("profiler.json",), section="profiler --repeats 8", minutes=1),
+    Recipe("profiled", ("profiled.json",), section="profiled --trees 300 --repeats 14", minutes=1),
     Recipe("flame", ("flame-graphs.json",), section="flame --trees 300 --repeats 8", minutes=8),
     Recipe(
         "matching",
@@ -291,7 +291,7 @@ RECIPES = (
     Recipe("spread", ("spread.json",), section="spread", placement=True, minutes=1),
     Recipe("waiting", ("waiting.json",), section="waiting", minutes=5),
     Recipe("sequential", ("sequential.json",), section="sequential", minutes=9),
-    Recipe("controls", ("controls.json",), section="controls", minutes=8),
+    Recipe("controls", ("controls.json",), section="controls", minutes=1),
     Recipe("knees", ("knees.json",), section="knees --runs 5", minutes=25),
     Recipe("controls-real", ("controls-real.json",), section="controls-real --runs 20", minutes=80),
     Recipe(
