@@ -1,7 +1,7 @@
 """The page and the tables of a folder of telemetry: `telemetry_report`."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,15 +54,7 @@ def telemetry_report(folder: Path, telemetry: "Telemetry") -> Report:
         f"{units.numbered(len(requests), 'request')}, {units.duration(mean_s)} in the mean {where}, "
         f"95 % within {units.duration(p95_s)}"
     )
-    if parts := sorted(set(telemetry.durations["part"].astype("str")) - {""}):
-        notices.append(
-            f"The folder holds {', '.join(parts)}, shown together: name one of these folders to see it alone."
-        )
-    if telemetry.truncated:
-        notices.append(f"{units.numbered(telemetry.truncated, 'truncated or corrupt line')} left out.")
-    is_recorded = bool((telemetry.runtime["name"] == "recorded_requests").any())
-    if is_recorded and not telemetry.durations["series"].isin(["statement", "transaction"]).any():
-        notices.append(_NO_STATEMENT)
+    notices += _incomplete(telemetry)
     if not states["full"]:
         notices.append(f"No step of {units.duration(step_s)} was full of requests: there are no means per second.")
     steps = f"{units.numbered(len(seconds), 'step')} of {units.duration(step_s)}"
@@ -101,6 +93,17 @@ def telemetry_report(folder: Path, telemetry: "Telemetry") -> Report:
         can_rebuild=False,
         is_of_run=False,
     )
+
+
+def _incomplete(telemetry: "Telemetry") -> Iterator[str]:
+    """Yield what a reader must know of the folder: that it holds several parts, or that something is missing."""
+    if parts := sorted(set(telemetry.durations["part"].astype("str")) - {""}):
+        yield f"The folder holds {', '.join(parts)}, shown together: name one of these folders to see it alone."
+    if telemetry.truncated:
+        yield f"{units.numbered(telemetry.truncated, 'truncated or corrupt line')} left out."
+    is_recorded = bool((telemetry.runtime["name"] == "recorded_requests").any())
+    if is_recorded and not telemetry.durations["series"].isin(["statement", "transaction"]).any():
+        yield _NO_STATEMENT
 
 
 _NO_STATEMENT = (

@@ -98,20 +98,9 @@ def _run(given: ServeOptions) -> int:
     from placebench.runtime.running_server import ServerSpec
     from placebench.runtime.uwsgi import stand_in
 
-    if given.statements and not given.telemetry:
-        raise ServerError("--statements without --telemetry: name the folder that they go to with --telemetry DIR")
-    if given.mode and not given.profile:
-        raise ServerError("--mode without --profile: name the folder of the recordings with --profile DIR")
+    profiled = _profiling(given)
     if given.telemetry:
         make_ignored_folder(given.telemetry)
-    profiled = {"PLACEBENCH_PROFILE": "light"} if given.statements else {}
-    if given.profile:
-        if any(given.profile.glob("*.recording.json")):
-            raise ServerError(
-                f"{given.profile} has recordings already, which would be merged with new ones: name another"
-            )
-        folder = str(make_ignored_folder(given.profile).resolve())
-        profiled = {"PLACEBENCH_PROFILE": given.mode or _MODES[2], "PLACEBENCH_PROFILE_DIR": folder}
     if given.log:
         check_writable(given.log)
     given_url = options.database_url(given.db)
@@ -160,6 +149,25 @@ def _run(given: ServeOptions) -> int:
         while not stopped.wait(_CHECK_EVERY_S):
             server.check()
     return 0
+
+
+def _profiling(given: ServeOptions) -> dict[str, str]:
+    """Return the variables by which the service records its requests, and make the folder of the recordings.
+
+    Raises ServerError if an option lacks the one that it depends on, or if the folder has recordings already.
+    """
+    if given.statements and not given.telemetry:
+        raise ServerError("--statements without --telemetry: name the folder that they go to with --telemetry DIR")
+    if given.mode and not given.profile:
+        raise ServerError("--mode without --profile: name the folder of the recordings with --profile DIR")
+    if given.profile:
+        if any(given.profile.glob("*.recording.json")):
+            raise ServerError(
+                f"{given.profile} has recordings already, which would be merged with new ones: name another"
+            )
+        folder = str(make_ignored_folder(given.profile).resolve())
+        return {"PLACEBENCH_PROFILE": given.mode or _MODES[2], "PLACEBENCH_PROFILE_DIR": folder}
+    return {"PLACEBENCH_PROFILE": "light"} if given.statements else {}
 
 
 @contextmanager
