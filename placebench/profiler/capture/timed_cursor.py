@@ -85,10 +85,10 @@ class TimedCall:
             self._pending.execute_returned(self.trips)
 
 
-Replace = Callable[[Any, str, Callable[[Any], Any]], None]
-"""Puts a wrapper around a driver's function until the profiler is removed: `replace(owner, name, make_wrapper)`.
+Replace = Callable[[Any, str], Callable[[Callable[..., Any]], Any]]
+"""Puts a wrapper around a driver's function until the profiler is removed: the decorator `@replace(owner, name)`.
 
-The wrapper must call its own `__wrapped__`, not the function that it was made of: a wrapper below may be removed.
+The wrapper calls the driver's function as its own `__wrapped__`, which changes when a wrapper below is removed.
 """
 
 

@@ -52,31 +52,25 @@ def patch_aiosqlite(recorder: CallRecorder, replace: Replace) -> None:
     """Have aiosqlite make timed connections, whose thread works in the context of its caller."""
     import aiosqlite
 
-    def time_connect(connect: Any) -> Any:
-        @functools.wraps(connect)
+    def time_connect(owner: Any) -> None:
+        @replace(owner, "connect")
         def timed_connect(*args: Any, **kwargs: Any) -> Any:
             if sys._getframe(1).f_globals.get("__name__") != _ADAPTER:
                 recorder.change(time_sqlite, kwargs)
             return timed_connect.__wrapped__(*args, **kwargs)
 
-        return timed_connect
+    @replace(aiosqlite.Connection, "_execute")
+    async def execute_in_context(self: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
+        recording = recorder.current.get()
+        if recording is not None and recording.options.mode != "light":
+            context = copy_context()
+            context.run(awaiting_callers.set, find_callers(sys._getframe(1), recording.application))
+            context.run(awaiting_load.set, orm_load(sys._getframe(1)))
+            context.run(awaiting_chunk.set, is_first_chunk(sys._getframe(1)))
+            call = functools.partial(context.run, call)
+        elif recording is not None or recorder.running:
+            call = functools.partial(copy_context().run, call)
+        return await execute_in_context.__wrapped__(self, call, *args, **kwargs)
 
-    def keep_context(execute: Any) -> Any:
-        @functools.wraps(execute)
-        async def execute_in_context(self: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
-            recording = recorder.current.get()
-            if recording is not None and recording.options.mode != "light":
-                context = copy_context()
-                context.run(awaiting_callers.set, find_callers(sys._getframe(1), recording.application))
-                context.run(awaiting_load.set, orm_load(sys._getframe(1)))
-                context.run(awaiting_chunk.set, is_first_chunk(sys._getframe(1)))
-                call = functools.partial(context.run, call)
-            elif recording is not None or recorder.running:
-                call = functools.partial(copy_context().run, call)
-            return await execute_in_context.__wrapped__(self, call, *args, **kwargs)
-
-        return execute_in_context
-
-    replace(aiosqlite.Connection, "_execute", keep_context)
     for module in (aiosqlite, aiosqlite.core):
-        replace(module, "connect", time_connect)
+        time_connect(module)

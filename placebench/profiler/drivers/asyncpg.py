@@ -8,7 +8,6 @@ prepared statements, cursors, COPY and transaction steps. `_TimedProtocol` takes
 class.
 """
 
-import functools
 import re
 import sys
 from typing import Any
@@ -156,17 +155,12 @@ def patch_asyncpg(recorder: CallRecorder, replace: Replace) -> None:
     """Have asyncpg make timed connections, in pools too."""
     from asyncpg import connect_utils
 
-    def time_connect(connect: Any) -> Any:
-        @functools.wraps(connect)
-        async def timed_connect(*args: Any, **kwargs: Any) -> Any:
-            with recorder.connecting_step():
-                connection = await timed_connect.__wrapped__(*args, **kwargs)
-            recorder.change(_time_protocol, connection)
-            return connection
-
-        return timed_connect
-
-    replace(connect_utils, "_connect", time_connect)
+    @replace(connect_utils, "_connect")
+    async def timed_connect(*args: Any, **kwargs: Any) -> Any:
+        with recorder.connecting_step():
+            connection = await timed_connect.__wrapped__(*args, **kwargs)
+        recorder.change(_time_protocol, connection)
+        return connection
 
 
 def _time_protocol(recorder: CallRecorder, connection: Any) -> None:

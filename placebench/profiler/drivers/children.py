@@ -4,7 +4,6 @@
 and `patch_os` forks of any kind, by a hook of `os` that cannot be removed and does nothing without a recording.
 """
 
-import functools
 import os
 import sys
 from typing import Any
@@ -33,29 +32,19 @@ def patch_multiprocessing(recorder: CallRecorder, replace: Replace) -> None:
     """Count the processes that are started by spawn and forkserver."""
     from multiprocessing.process import BaseProcess
 
-    def count_start(start: Any) -> Any:
-        @functools.wraps(start)
-        def start_counted(self: Any) -> None:
-            start_counted.__wrapped__(self)
-            if getattr(self._popen, "method", "fork") != "fork":
-                recorder.count_started("child process")
-
-        return start_counted
-
-    replace(BaseProcess, "start", count_start)
+    @replace(BaseProcess, "start")
+    def start_counted(self: Any) -> None:
+        start_counted.__wrapped__(self)
+        if getattr(self._popen, "method", "fork") != "fork":
+            recorder.count_started("child process")
 
 
 def patch_interpreters(recorder: CallRecorder, replace: Replace) -> None:
     """Count the sub-interpreters, in which the profiler does not run."""
     module = sys.modules["_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"]
 
-    def count_create(create: Any) -> Any:
-        @functools.wraps(create)
-        def create_counted(*args: Any, **kwargs: Any) -> Any:
-            made = create_counted.__wrapped__(*args, **kwargs)
-            recorder.count_started("sub-interpreter")
-            return made
-
-        return create_counted
-
-    replace(module, "create", count_create)
+    @replace(module, "create")
+    def create_counted(*args: Any, **kwargs: Any) -> Any:
+        made = create_counted.__wrapped__(*args, **kwargs)
+        recorder.count_started("sub-interpreter")
+        return made

@@ -10,6 +10,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import suppress
+from functools import update_wrapper
 from importlib import import_module
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
@@ -129,27 +130,37 @@ class DriverPatches:
         except Exception as error:  # noqa: BLE001  whatever it is, it must not become the application's
             self._recorder.report_failure(error)
 
-    def _replace(self, owner: Any, name: str, make_wrapper: Callable[[Any], Any]) -> None:
-        """Wrap a function of a driver, unless it is wrapped already, as when a module is loaded a second time.
+    def _replace(self, owner: Any, name: str) -> Callable[[Callable[..., Any]], Any]:
+        """Return a decorator that puts its function around one of a driver, which is then its `__wrapped__`.
 
-        The wrapper goes below the proxies of wrapt, by which OpenTelemetry and ddtrace instrument the driver: they
-        remove the topmost layer, which would otherwise be our wrapper.
+        A function that is wrapped already, as when a module is loaded a second time, stays as it is. The wrapper goes
+        below the proxies of wrapt, by which OpenTelemetry and ddtrace instrument the driver: they remove the topmost
+        layer, which would otherwise be our wrapper.
         """
-        own = {id(wrapper) for _, _, wrapper in self._wrappers}
-        layers = list(_layers(owner, name))
-        if any(id(function) in own for _, _, function in layers):
-            return
-        holder, attribute, function = next(layer for layer in layers if not _is_proxy(layer[2]))
-        before = vars(holder)[attribute] if holder is owner else getattr(holder, attribute)
-        wrapper = make_wrapper(function)
-        setattr(wrapper, _BEFORE, before)
-        setattr(wrapper, _WRAPPER, wrapper)
-        self._wrappers.append((owner, name, wrapper))
-        if type(before) is classmethod:
-            wrapper = classmethod(wrapper)
-        elif isinstance(holder, type) and type(before) in (staticmethod, MethodType):  # bound already
-            wrapper = staticmethod(wrapper)
-        setattr(holder, attribute, wrapper)
+
+        def put_around(wrapper: Callable[..., Any]) -> Any:
+            own = {id(wrapper) for _, _, wrapper in self._wrappers}
+            layers = list(_layers(owner, name))
+            if any(id(function) in own for _, _, function in layers):
+                return wrapper
+            holder, attribute, function = next(layer for layer in layers if not _is_proxy(layer[2]))
+            before = vars(holder)[attribute] if holder is owner else getattr(holder, attribute)
+            if isinstance(function, type):
+                update_wrapper(wrapper, function, assigned=("__doc__",), updated=())
+            else:
+                update_wrapper(wrapper, function)
+            setattr(wrapper, _BEFORE, before)
+            setattr(wrapper, _WRAPPER, wrapper)
+            self._wrappers.append((owner, name, wrapper))
+            bound: Any = wrapper
+            if type(before) is classmethod:
+                bound = classmethod(wrapper)
+            elif isinstance(holder, type) and type(before) in (staticmethod, MethodType):  # bound already
+                bound = staticmethod(wrapper)
+            setattr(holder, attribute, bound)
+            return wrapper
+
+        return put_around
 
 
 class DriverHooks(DriverRecorder):

@@ -56,18 +56,16 @@ def _timed_connection_class(base: type, recorder: CallRecorder) -> type:
 
 
 def _patch(recorder: CallRecorder, replace: Replace, package: str) -> None:
-    def time_connect(connect: Any) -> Any:
-        @functools.wraps(connect, assigned=("__doc__",), updated=())  # it may be a class
+    def time_connect(name: str) -> None:
+        @replace(import_module(package), name)
         def timed_connect(*args: Any, **kwargs: Any) -> Any:
             with recorder.connecting_step():
                 connection = timed_connect.__wrapped__(*args, **kwargs)
             recorder.change(time_mysql, connection)
             return connection
 
-        return timed_connect
-
     for name in ("connect", "Connect"):
-        replace(import_module(package), name, time_connect)
+        time_connect(name)
 
 
 class _MySqlCursor(TimedCursor):

@@ -1,7 +1,7 @@
 """Time inside psycopg2, which takes the classes of its connection and cursors at connect: `time_psycopg2`."""
 
 from collections.abc import Callable, MutableMapping
-from functools import cached_property, partial, wraps
+from functools import cached_property, partial
 from typing import Any
 
 from placebench.profiler.capture.auto_explain import NoticeList, PlanFeed
@@ -23,21 +23,16 @@ def patch_psycopg2(recorder: CallRecorder, replace: Replace) -> None:
     """Have psycopg2 make timed connections, even for code that already holds its function `connect`."""
     import psycopg2
 
-    def time_connect(connect: Any) -> Any:
-        @wraps(connect)
-        def timed_connect(dsn: str, connection_factory: Any = None, **keywords: Any) -> Any:
-            arguments = {"connection_factory": connection_factory}
-            recorder.change(time_psycopg2, arguments)
-            cursor_factory = arguments.pop("cursor_factory", None)
-            with recorder.connecting_step():
-                connection = timed_connect.__wrapped__(dsn, **arguments, **keywords)
-            if cursor_factory is not None and isinstance(connection, _Psycopg2Connection):
-                connection.cursor_factory = cursor_factory
-            return connection
-
-        return timed_connect
-
-    replace(psycopg2, "_connect", time_connect)
+    @replace(psycopg2, "_connect")
+    def timed_connect(dsn: str, connection_factory: Any = None, **keywords: Any) -> Any:
+        arguments = {"connection_factory": connection_factory}
+        recorder.change(time_psycopg2, arguments)
+        cursor_factory = arguments.pop("cursor_factory", None)
+        with recorder.connecting_step():
+            connection = timed_connect.__wrapped__(dsn, **arguments, **keywords)
+        if cursor_factory is not None and isinstance(connection, _Psycopg2Connection):
+            connection.cursor_factory = cursor_factory
+        return connection
 
 
 def time_psycopg2(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> None:

@@ -5,7 +5,6 @@ class can be replaced. The main function is `time_psycopg`, called from the `con
 subclassed, never replaced, and listeners of the application to `do_connect` work as before.
 """
 
-import functools
 import itertools
 import marshal
 from collections import deque
@@ -423,30 +422,25 @@ def patch_psycopg(recorder: CallRecorder, replace: Replace) -> None:
     """Have psycopg 3 make timed connections, sync and async."""
     import psycopg
 
-    def time_connect(connect: Any) -> Any:
-        @functools.wraps(connect)
+    _time_direct_cursors()
+
+    def time_connect(owner: Any) -> None:
+        @replace(owner, "connect")
         def timed_connect(*args: Any, **kwargs: Any) -> Any:
             with recorder.connecting_step():
                 connection = timed_connect.__wrapped__(*args, **kwargs)
             recorder.change(time_psycopg, connection, awaited=False)
             return connection
 
-        return timed_connect
+    @replace(psycopg.AsyncConnection, "connect")
+    async def timed_connect_async(*args: Any, **kwargs: Any) -> Any:
+        with recorder.connecting_step():
+            connection = await timed_connect_async.__wrapped__(*args, **kwargs)
+        recorder.change(time_psycopg, connection, awaited=True)
+        return connection
 
-    def time_connect_async(connect: Any) -> Any:
-        @functools.wraps(connect)
-        async def timed_connect(*args: Any, **kwargs: Any) -> Any:
-            with recorder.connecting_step():
-                connection = await timed_connect.__wrapped__(*args, **kwargs)
-            recorder.change(time_psycopg, connection, awaited=True)
-            return connection
-
-        return timed_connect
-
-    _time_direct_cursors()
-    replace(psycopg.Connection, "connect", time_connect)
-    replace(psycopg.AsyncConnection, "connect", time_connect_async)
-    replace(psycopg, "connect", time_connect)  # bound to the class before it was changed
+    time_connect(psycopg.Connection)
+    time_connect(psycopg)  # its function was bound to the class before that was changed
 
 
 def patch_psycopg_pool(recorder: CallRecorder, replace: Replace) -> None:
@@ -457,52 +451,35 @@ def patch_psycopg_pool(recorder: CallRecorder, replace: Replace) -> None:
     """
     from psycopg_pool import AsyncConnectionPool, ConnectionPool, pool, pool_async
 
-    def time_getconn(getconn: Any) -> Any:
-        @functools.wraps(getconn)
-        def timed_getconn(self: Any, *args: Any, **kwargs: Any) -> Any:
-            with recorder.waiting_for_pool() as came:
-                connection = timed_getconn.__wrapped__(self, *args, **kwargs)
-                came(connection)
-            return connection
+    @replace(ConnectionPool, "getconn")
+    def timed_getconn(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with recorder.waiting_for_pool() as came:
+            connection = timed_getconn.__wrapped__(self, *args, **kwargs)
+            came(connection)
+        return connection
 
-        return timed_getconn
+    @replace(AsyncConnectionPool, "getconn")
+    async def timed_getconn_async(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with recorder.waiting_for_pool() as came:
+            connection = await timed_getconn_async.__wrapped__(self, *args, **kwargs)
+            came(connection)
+        return connection
 
-    def time_getconn_async(getconn: Any) -> Any:
-        @functools.wraps(getconn)
-        async def timed_getconn(self: Any, *args: Any, **kwargs: Any) -> Any:
-            with recorder.waiting_for_pool() as came:
-                connection = await timed_getconn.__wrapped__(self, *args, **kwargs)
-                came(connection)
-            return connection
+    @replace(pool.MaintenanceTask, "run")
+    def run_unrecorded(*args: Any, **kwargs: Any) -> Any:
+        token = recorder.unprofiled.set(True)
+        try:
+            return run_unrecorded.__wrapped__(*args, **kwargs)
+        finally:
+            recorder.unprofiled.reset(token)
 
-        return timed_getconn
-
-    def leave_unrecorded(run: Any) -> Any:
-        @functools.wraps(run)
-        def run_unrecorded(*args: Any, **kwargs: Any) -> Any:
-            token = recorder.unprofiled.set(True)
-            try:
-                return run_unrecorded.__wrapped__(*args, **kwargs)
-            finally:
-                recorder.unprofiled.reset(token)
-
-        return run_unrecorded
-
-    def leave_unrecorded_async(run: Any) -> Any:
-        @functools.wraps(run)
-        async def run_unrecorded(*args: Any, **kwargs: Any) -> Any:
-            token = recorder.unprofiled.set(True)
-            try:
-                return await run_unrecorded.__wrapped__(*args, **kwargs)
-            finally:
-                recorder.unprofiled.reset(token)
-
-        return run_unrecorded
-
-    replace(ConnectionPool, "getconn", time_getconn)
-    replace(AsyncConnectionPool, "getconn", time_getconn_async)
-    replace(pool.MaintenanceTask, "run", leave_unrecorded)
-    replace(pool_async.MaintenanceTask, "run", leave_unrecorded_async)
+    @replace(pool_async.MaintenanceTask, "run")
+    async def run_unrecorded_async(*args: Any, **kwargs: Any) -> Any:
+        token = recorder.unprofiled.set(True)
+        try:
+            return await run_unrecorded_async.__wrapped__(*args, **kwargs)
+        finally:
+            recorder.unprofiled.reset(token)
 
 
 def _time_direct_cursors() -> None:

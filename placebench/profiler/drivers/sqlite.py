@@ -1,6 +1,5 @@
 """Time inside sqlite3, which takes the class of its connection at connect: `time_sqlite`."""
 
-import functools
 import os
 import sqlite3
 import sys
@@ -27,8 +26,8 @@ _WRITES = frozenset({"insert", "update", "delete", "replace"})
 def patch_sqlite(recorder: CallRecorder, replace: Replace) -> None:
     """Have sqlite3 make timed connections."""
 
-    def time_connect(connect: Any) -> Any:
-        @functools.wraps(connect)
+    def time_connect(owner: Any) -> None:
+        @replace(owner, "connect")
         def timed_connect(database: Any, *arguments: Any, **keywords: Any) -> Any:
             if sys._getframe(1).f_globals.get("__name__", "").startswith("aiosqlite."):  # timed where it is awaited
                 return timed_connect.__wrapped__(database, *arguments, **keywords)
@@ -41,10 +40,8 @@ def patch_sqlite(recorder: CallRecorder, replace: Replace) -> None:
             with recorder.connecting_step():
                 return timed_connect.__wrapped__(database, *positional, **keywords)
 
-        return timed_connect
-
     for module in (sqlite3, sqlite3.dbapi2):
-        replace(module, "connect", time_connect)
+        time_connect(module)
 
 
 def time_sqlite(recorder: CallRecorder, arguments: MutableMapping[str, Any]) -> None:

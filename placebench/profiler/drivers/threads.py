@@ -23,57 +23,42 @@ def patch_executors(recorder: CallRecorder, replace: Replace) -> None:
     """Have jobs that a recorded request submits to a thread pool name it as their cause."""
     from concurrent.futures.thread import ThreadPoolExecutor
 
-    def caused(submit: Any) -> Any:
-        @functools.wraps(submit)
-        def submit_caused(self: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
-            unit = _running_unit(recorder)
-            call = _sampled(recorder, fn) if _has_context(fn) else fn
-            if unit is None:
-                return submit_caused.__wrapped__(self, call, *args, **kwargs)
-            job = LaterWork(unit, name_of(fn))
-            return submit_caused.__wrapped__(self, job.run, recorder.current, call, *args, **kwargs)
-
-        return submit_caused
-
-    replace(ThreadPoolExecutor, "submit", caused)
+    @replace(ThreadPoolExecutor, "submit")
+    def submit_caused(self: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        unit = _running_unit(recorder)
+        call = _sampled(recorder, fn) if _has_context(fn) else fn
+        if unit is None:
+            return submit_caused.__wrapped__(self, call, *args, **kwargs)
+        job = LaterWork(unit, name_of(fn))
+        return submit_caused.__wrapped__(self, job.run, recorder.current, call, *args, **kwargs)
 
 
 def patch_threading(recorder: CallRecorder, replace: Replace) -> None:
     """Have threads that a recorded request starts name it as their cause."""
 
-    def caused(start: Any) -> Any:
-        @functools.wraps(start)
-        def start_caused(self: threading.Thread) -> None:
-            unit = _running_unit(recorder)
-            target: Any = getattr(self, "_target", None) or type(self).run
-            if unit is not None and not str(getattr(target, "__module__", "")).startswith(_POOLS):
-                run, job = self.run, LaterWork(unit, name_of(target))
-
-                def run_job() -> None:
-                    del self.run  # a cycle would keep the thread's arguments
-                    job.run(recorder.current, run)
-
-                self.run = run_job  # type: ignore[method-assign]
-            start_caused.__wrapped__(self)
-
-        return start_caused
-
     # gevent has a class of its own here, which inherits the function.
-    replace(next(each for each in threading.Thread.__mro__ if "start" in vars(each)), "start", caused)
+    @replace(next(each for each in threading.Thread.__mro__ if "start" in vars(each)), "start")
+    def start_caused(self: threading.Thread) -> None:
+        unit = _running_unit(recorder)
+        target: Any = getattr(self, "_target", None) or type(self).run
+        if unit is not None and not str(getattr(target, "__module__", "")).startswith(_POOLS):
+            run, job = self.run, LaterWork(unit, name_of(target))
+
+            def run_job() -> None:
+                del self.run  # a cycle would keep the thread's arguments
+                job.run(recorder.current, run)
+
+            self.run = run_job  # type: ignore[method-assign]
+        start_caused.__wrapped__(self)
 
 
 def patch_anyio(recorder: CallRecorder, replace: Replace) -> None:
     """Have what a recorded request runs in a thread of anyio's sampled for its flame graph."""
     from anyio import to_thread
 
-    def sampled(run_sync: Any) -> Any:
-        @functools.wraps(run_sync)
-        async def run_sync_sampled(func: Any, *args: Any, **kwargs: Any) -> Any:
-            return await run_sync_sampled.__wrapped__(_sampled(recorder, func), *args, **kwargs)
-
-        return run_sync_sampled
-
-    replace(to_thread, "run_sync", sampled)
+    @replace(to_thread, "run_sync")
+    async def run_sync_sampled(func: Any, *args: Any, **kwargs: Any) -> Any:
+        return await run_sync_sampled.__wrapped__(_sampled(recorder, func), *args, **kwargs)
 
 
 def _sampled(recorder: CallRecorder, function: Any) -> Any:

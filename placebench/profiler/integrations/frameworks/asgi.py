@@ -29,14 +29,10 @@ def hook_background(attribute: str) -> Callable[[FrameworkHooks, ModuleType], No
     """Return a hook that records background tasks whose function is this attribute, as caused by their request."""
 
     def hook(hooks: FrameworkHooks, module: ModuleType) -> None:
-        def wrap(call: Any) -> Any:
-            async def call_recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
-                with hooks.calls.caused(name_of(getattr(self, attribute, self))):
-                    return await call(self, *args, **kwargs)
-
-            return call_recorded
-
-        hooks.wrap(module.BackgroundTask, "__call__", wrap)
+        @hooks.wrap(module.BackgroundTask, "__call__")
+        async def call_recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with hooks.calls.caused(name_of(getattr(self, attribute, self))):
+                return await call_recorded.__wrapped__(self, *args, **kwargs)
 
     return hook
 
@@ -55,75 +51,65 @@ def hook_channels_routing(hooks: FrameworkHooks, module: ModuleType) -> None:
     """Record the connections of Channels, from its outermost router on, named after the patterns that match."""
     _serve(hooks, module.ProtocolTypeRouter)
 
-    def wrap(call: Any) -> Any:
-        async def route(self: Any, scope: Scope, receive: Any, send: Any) -> Any:
-            exchange = scope.get(SERVED)
-            if isinstance(exchange, Exchange):
-                exchange.add_route(partial(_channels_route, self.routes, scope.get("path", "")))
-            return await call(self, scope, receive, send)
-
-        return route
-
-    hooks.wrap(module.URLRouter, "__call__", wrap)
+    @hooks.wrap(module.URLRouter, "__call__")
+    async def route(self: Any, scope: Scope, receive: Any, send: Any) -> Any:
+        exchange = scope.get(SERVED)
+        if isinstance(exchange, Exchange):
+            exchange.add_route(partial(_channels_route, self.routes, scope.get("path", "")))
+        return await route.__wrapped__(self, scope, receive, send)
 
 
 def hook_channels_consumer(hooks: FrameworkHooks, module: ModuleType) -> None:
     """Record each message of a consumer; it receives them in tasks of their own, and dispatches them one by one."""
     _serve(hooks, module.AsyncConsumer)
 
-    def wrap(call: Any) -> Any:
-        async def await_many(callables: Any, dispatch: Any) -> Any:
-            async def dispatch_recorded(message: Any) -> Any:
-                connection = OPEN_CONNECTION.get()
-                if connection is None:
-                    return await dispatch(message)
-                if message.get("type") != "websocket.connect":
-                    connection.begin_message(keep_empty=message.get("type") != "websocket.disconnect")
-                failure = None
-                try:
-                    return await dispatch(message)
-                except Exception as error:
-                    failure = None if type(error).__name__ == "StopConsumer" else error
-                    raise
-                finally:
-                    connection.end_message(failure)
+    @hooks.wrap(module, "await_many_dispatch")
+    async def await_many(callables: Any, dispatch: Any) -> Any:
+        async def dispatch_recorded(message: Any) -> Any:
+            connection = OPEN_CONNECTION.get()
+            if connection is None:
+                return await dispatch(message)
+            if message.get("type") != "websocket.connect":
+                connection.begin_message(keep_empty=message.get("type") != "websocket.disconnect")
+            failure = None
+            try:
+                return await dispatch(message)
+            except Exception as error:
+                failure = None if type(error).__name__ == "StopConsumer" else error
+                raise
+            finally:
+                connection.end_message(failure)
 
-            return await call(callables, dispatch_recorded)
-
-        return await_many
-
-    hooks.wrap(module, "await_many_dispatch", wrap)
+        return await await_many.__wrapped__(callables, dispatch_recorded)
 
 
 def hook_sanic(hooks: FrameworkHooks, module: ModuleType) -> None:
     """Record the requests of Sanic, under its own server and under ASGI."""
 
-    def wrap(handle: Any) -> Any:
+    def record_handler() -> None:
+        @hooks.wrap(module.Sanic, "handle_request")
         async def handle_recorded(self: Any, request: Any) -> Any:
             def route() -> str | None:
                 return None if request.route is None else f"/{request.route.path}"
 
             with _own_server(hooks, request, route) as unit:
                 try:
-                    return await handle(self, request)
+                    return await handle_recorded.__wrapped__(self, request)
                 finally:
                     if unit is not None:
                         unit.set_status(getattr(getattr(request.stream, "response", None), "status", None))
 
-        return handle_recorded
-
-    def wrap_touch_up(touch_up: Any) -> Any:
-        def run(*args: Any, **kwargs: Any) -> None:
-            touch_up(*args, **kwargs)
-            hooks.wrap(module.Sanic, "handle_request", wrap)
-
-        return staticmethod(run)
-
-    hooks.wrap(module.Sanic, "handle_request", wrap)
+    record_handler()
     # When a server starts, Sanic compiles this method anew from its source.
     touch_up = getattr(module, "TouchUp", None)
     if touch_up is not None:
-        hooks.replace(touch_up, "run", wrap_touch_up(touch_up.run))
+        compile_methods = touch_up.run
+
+        def run(*args: Any, **kwargs: Any) -> None:
+            compile_methods(*args, **kwargs)
+            record_handler()
+
+        hooks.replace(touch_up, "run", staticmethod(run))
 
 
 def hook_sanic_websocket(hooks: FrameworkHooks, module: ModuleType) -> None:
@@ -134,22 +120,18 @@ def hook_sanic_websocket(hooks: FrameworkHooks, module: ModuleType) -> None:
 def hook_aiohttp(hooks: FrameworkHooks, module: ModuleType) -> None:
     """Record the requests of aiohttp's server."""
 
-    def wrap(handle: Any) -> Any:
-        async def handle_recorded(self: Any, request: Any) -> Any:
-            with _own_server(hooks, request, lambda: request.match_info.route.resource.canonical) as unit:
-                try:
-                    response = await handle(self, request)
-                except Exception as error:
-                    if unit is not None:
-                        unit.set_status(getattr(error, "status", None))  # aiohttp's HTTP errors are responses
-                    raise
+    @hooks.wrap(module.Application, "_handle")
+    async def handle_recorded(self: Any, request: Any) -> Any:
+        with _own_server(hooks, request, lambda: request.match_info.route.resource.canonical) as unit:
+            try:
+                response = await handle_recorded.__wrapped__(self, request)
+            except Exception as error:
                 if unit is not None:
-                    unit.set_status(getattr(response, "status", None))
-                return response
-
-        return handle_recorded
-
-    hooks.wrap(module.Application, "_handle", wrap)
+                    unit.set_status(getattr(error, "status", None))  # aiohttp's HTTP errors are responses
+                raise
+            if unit is not None:
+                unit.set_status(getattr(response, "status", None))
+            return response
 
 
 def hook_aiohttp_websocket(hooks: FrameworkHooks, module: ModuleType) -> None:
@@ -188,21 +170,17 @@ def _own_server(
 def _record_messages(
     hooks: FrameworkHooks, websocket_class: Any, method: str, is_message: Callable[[Any], bool]
 ) -> None:
-    def wrap(receive: Any) -> Any:
-        async def receive_recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
-            connection = OPEN_CONNECTION.get()
-            if connection is not None:
-                connection.accept()
-            if connection is None or not connection.is_own_task:
-                return await receive(self, *args, **kwargs)
-            connection.end_message()
-            message = await receive(self, *args, **kwargs)
-            connection.begin_message(keep_empty=is_message(message))
-            return message
-
-        return receive_recorded
-
-    hooks.wrap(websocket_class, method, wrap)
+    @hooks.wrap(websocket_class, method)
+    async def receive_recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
+        connection = OPEN_CONNECTION.get()
+        if connection is not None:
+            connection.accept()
+        if connection is None or not connection.is_own_task:
+            return await receive_recorded.__wrapped__(self, *args, **kwargs)
+        connection.end_message()
+        message = await receive_recorded.__wrapped__(self, *args, **kwargs)
+        connection.begin_message(keep_empty=is_message(message))
+        return message
 
 
 def starlette_route(scope: Scope, mounted_at: str) -> str | None:
@@ -225,13 +203,9 @@ def starlette_route(scope: Scope, mounted_at: str) -> str | None:
 def _serve(hooks: FrameworkHooks, application_class: Any, route_of: RouteOf | None = None) -> None:
     serve = hooks.asgi(route_of).serve
 
-    def wrap(call: Any) -> Any:
-        async def call_recorded(self: Any, scope: Scope, receive: Any, send: Any) -> None:
-            await serve(partial(call, self), scope, receive, send)
-
-        return call_recorded
-
-    hooks.wrap(application_class, "__call__", wrap)
+    @hooks.wrap(application_class, "__call__")
+    async def call_recorded(self: Any, scope: Scope, receive: Any, send: Any) -> None:
+        await serve(partial(call_recorded.__wrapped__, self), scope, receive, send)
 
 
 def _channels_route(routes: Any, path: str) -> str | None:

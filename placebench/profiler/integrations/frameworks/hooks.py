@@ -32,10 +32,18 @@ class FrameworkHooks:
         """Return what serves a request by any ASGI application that finds its routes this way."""
         return ProfiledAsgiApplication(self.profiler, None, self._sampler, self._store, route_of)
 
-    def wrap(self, owner: Any, name: str, make_wrapper: Callable[[Any], Callable[..., Any]]) -> None:
-        """Put a wrapper around a function of a class or module. Raises AttributeError if there is no such function."""
+    def wrap(self, owner: Any, name: str) -> Callable[[Callable[..., Any]], Any]:
+        """Return a decorator that puts its function around one of a class or module, which is then its `__wrapped__`.
+
+        Raises AttributeError if there is no such function.
+        """
         before = vars(owner).get(name) or getattr(owner, name)
-        self.replace(owner, name, functools.wraps(before)(make_wrapper(before)))
+
+        def put_around(wrapper: Callable[..., Any]) -> Any:
+            self.replace(owner, name, functools.update_wrapper(wrapper, before))
+            return wrapper
+
+        return put_around
 
     def replace(self, owner: Any, name: str, function: Any) -> None:
         """Put a function in place of that of a class or module."""

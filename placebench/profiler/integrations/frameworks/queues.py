@@ -68,17 +68,13 @@ def hook_huey(hooks: FrameworkHooks, module: ModuleType) -> None:
 def hook_taskiq(hooks: FrameworkHooks, module: ModuleType) -> None:
     """Record the tasks of Taskiq; its errors go into the task's result."""
 
-    def wrap(run: Any) -> Any:
-        async def run_recorded(self: Any, target: Any, message: Any, *args: Any, **kwargs: Any) -> Any:
-            with hooks.calls.recorded(message.task_name, "task", message.task_name) as unit:
-                result = await run(self, target, message, *args, **kwargs)
-                if unit is not None and unit.recording is not None and getattr(result, "is_err", False):
-                    unit.recording.error = type(getattr(result, "error", None)).__name__
-                return result
-
-        return run_recorded
-
-    hooks.wrap(module.Receiver, "run_task", wrap)
+    @hooks.wrap(module.Receiver, "run_task")
+    async def run_recorded(self: Any, target: Any, message: Any, *args: Any, **kwargs: Any) -> Any:
+        with hooks.calls.recorded(message.task_name, "task", message.task_name) as unit:
+            result = await run_recorded.__wrapped__(self, target, message, *args, **kwargs)
+            if unit is not None and unit.recording is not None and getattr(result, "is_err", False):
+                unit.recording.error = type(getattr(result, "error", None)).__name__
+            return result
 
 
 def hook_django_tasks(hooks: FrameworkHooks, module: ModuleType) -> None:
@@ -108,21 +104,18 @@ def _record_calls(
         except Exception:  # noqa: BLE001  such as a job of RQ whose function cannot be imported
             return "unknown"
 
-    def wrap(call: Any) -> Any:
-        if inspect.iscoroutinefunction(call):
+    if inspect.iscoroutinefunction(getattr(owner, function)):
 
-            async def await_recorded(*args: Any, **kwargs: Any) -> Any:
-                named = name(args)
-                with hooks.calls.recorded(named, kind, named):
-                    return await call(*args, **kwargs)
-
-            return await_recorded
-
-        def call_recorded(*args: Any, **kwargs: Any) -> Any:
+        @hooks.wrap(owner, function)
+        async def await_recorded(*args: Any, **kwargs: Any) -> Any:
             named = name(args)
             with hooks.calls.recorded(named, kind, named):
-                return call(*args, **kwargs)
+                return await await_recorded.__wrapped__(*args, **kwargs)
 
-        return call_recorded
+        return
 
-    hooks.wrap(owner, function, wrap)
+    @hooks.wrap(owner, function)
+    def call_recorded(*args: Any, **kwargs: Any) -> Any:
+        named = name(args)
+        with hooks.calls.recorded(named, kind, named):
+            return call_recorded.__wrapped__(*args, **kwargs)

@@ -18,16 +18,12 @@ def hook_django(hooks: FrameworkHooks, module: ModuleType) -> None:
 def hook_django_routes(hooks: FrameworkHooks, module: ModuleType) -> None:
     """Name the requests of Django, under WSGI and ASGI, when their route is found."""
 
-    def wrap(resolve: Any) -> Any:
-        def resolve_and_name(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-            found = resolve(self, request, *args, **kwargs)
-            if (route := django_route(request)) is not None:
-                hooks.profiler.rename(f"{request.method} {route}", route)
-            return found
-
-        return resolve_and_name
-
-    hooks.wrap(module.BaseHandler, "resolve_request", wrap)
+    @hooks.wrap(module.BaseHandler, "resolve_request")
+    def resolve_and_name(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        found = resolve_and_name.__wrapped__(self, request, *args, **kwargs)
+        if (route := django_route(request)) is not None:
+            hooks.profiler.rename(f"{request.method} {route}", route)
+        return found
 
 
 def django_route(request: Any) -> str | None:
@@ -40,17 +36,13 @@ def hook_flask(hooks: FrameworkHooks, module: ModuleType) -> None:
     """Record the requests of Flask, its error handlers and what is wrapped around `app.wsgi_app` included."""
     _serve(hooks, module.Flask)
 
-    def wrap(dispatch: Any) -> Any:
-        def dispatch_named(self: Any, *args: Any, **kwargs: Any) -> Any:
-            from flask import request
+    @hooks.wrap(module.Flask, "full_dispatch_request")
+    def dispatch_named(self: Any, *args: Any, **kwargs: Any) -> Any:
+        from flask import request
 
-            if (route := flask_route(request)) is not None:
-                hooks.profiler.rename(f"{request.method} {route}", route)
-            return dispatch(self, *args, **kwargs)
-
-        return dispatch_named
-
-    hooks.wrap(module.Flask, "full_dispatch_request", wrap)
+        if (route := flask_route(request)) is not None:
+            hooks.profiler.rename(f"{request.method} {route}", route)
+        return dispatch_named.__wrapped__(self, *args, **kwargs)
 
 
 def flask_route(request: Any) -> str | None:
@@ -62,60 +54,44 @@ def hook_falcon(hooks: FrameworkHooks, module: ModuleType) -> None:
     """Record the requests of Falcon; ASGI applications are named here too, as their class inherits from this one."""
     _serve(hooks, module.App)
 
-    def wrap(find: Any) -> Any:
-        def find_and_name(self: Any, request: Any) -> Any:
-            found = find(self, request)
-            if isinstance(template := found[3], str):
-                method = "WEBSOCKET" if getattr(request, "is_websocket", False) else request.method
-                route = f"{request.root_path}{template}"
-                hooks.profiler.rename(f"{method} {route}", route)
-            return found
-
-        return find_and_name
-
-    hooks.wrap(module.App, "_get_responder", wrap)
+    @hooks.wrap(module.App, "_get_responder")
+    def find_and_name(self: Any, request: Any) -> Any:
+        found = find_and_name.__wrapped__(self, request)
+        if isinstance(template := found[3], str):
+            method = "WEBSOCKET" if getattr(request, "is_websocket", False) else request.method
+            route = f"{request.root_path}{template}"
+            hooks.profiler.rename(f"{method} {route}", route)
+        return found
 
 
 def hook_bottle(hooks: FrameworkHooks, module: ModuleType) -> None:
     """Record the requests of Bottle."""
     _serve(hooks, module.Bottle)
 
-    def wrap(match: Any) -> Any:
-        def match_and_name(self: Any, environ: Any) -> Any:
-            found = match(self, environ)
-            if isinstance(rule := getattr(found[0], "rule", None), str):
-                route = f"{environ.get('SCRIPT_NAME', '').rstrip('/')}{rule}"
-                hooks.profiler.rename(f"{environ.get('REQUEST_METHOD', '?')} {route}", route)
-            return found
-
-        return match_and_name
-
-    hooks.wrap(module.Router, "match", wrap)
+    @hooks.wrap(module.Router, "match")
+    def match_and_name(self: Any, environ: Any) -> Any:
+        found = match_and_name.__wrapped__(self, environ)
+        if isinstance(rule := getattr(found[0], "rule", None), str):
+            route = f"{environ.get('SCRIPT_NAME', '').rstrip('/')}{rule}"
+            hooks.profiler.rename(f"{environ.get('REQUEST_METHOD', '?')} {route}", route)
+        return found
 
 
 def hook_pyramid(hooks: FrameworkHooks, module: ModuleType) -> None:
     """Record the requests of Pyramid; those found by traversal keep their path as their name."""
     _serve(hooks, module.Router)
 
-    def wrap(invoke: Any) -> Any:
-        def invoke_and_name(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return invoke(self, request, *args, **kwargs)
-            finally:
-                if (route := getattr(request, "matched_route", None)) is not None:
-                    path = f"{request.script_name}/{route.pattern.lstrip('/')}"
-                    hooks.profiler.rename(f"{request.method} {path}", path)
-
-        return invoke_and_name
-
-    hooks.wrap(module.Router, "invoke_request", wrap)
+    @hooks.wrap(module.Router, "invoke_request")
+    def invoke_and_name(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return invoke_and_name.__wrapped__(self, request, *args, **kwargs)
+        finally:
+            if (route := getattr(request, "matched_route", None)) is not None:
+                path = f"{request.script_name}/{route.pattern.lstrip('/')}"
+                hooks.profiler.rename(f"{request.method} {path}", path)
 
 
 def _serve(hooks: FrameworkHooks, application_class: Any) -> None:
-    def wrap(call: Any) -> Any:
-        def call_recorded(self: Any, environ: Any, start_response: Any) -> Any:
-            return hooks.wsgi.serve(partial(call, self), environ, start_response)
-
-        return call_recorded
-
-    hooks.wrap(application_class, "__call__", wrap)
+    @hooks.wrap(application_class, "__call__")
+    def call_recorded(self: Any, environ: Any, start_response: Any) -> Any:
+        return hooks.wsgi.serve(partial(call_recorded.__wrapped__, self), environ, start_response)
