@@ -48,7 +48,7 @@ ORDER BY 1
 
 
 def load(topology: Topology, target: Target, progress: Progress) -> None:
-    """Write the topology with one COPY a table. Raises SeedError when the database is no PostgreSQL."""
+    """Write the topology with one COPY a table. Raises SeedError when the database is not PostgreSQL."""
     connection = target.connection
     if connection.dialect.name != "postgresql":
         raise SeedError(f"loader by_copy needs PostgreSQL, the database is {connection.dialect.name}: take by_sql")

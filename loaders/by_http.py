@@ -74,7 +74,7 @@ class Api:
 
 
 def load(topology: Topology, target: Target, progress: Progress) -> None:
-    """Make every provider of the topology. Raises SeedError at the first response that is no success."""
+    """Make every provider of the topology. Raises SeedError at the first response that is not a success."""
     if target.api_url is None:
         raise SeedError("loader by_http needs a server that serves the database: give its address with --api-url")
     api = Api(target.api_url)

@@ -88,7 +88,7 @@ class ClaimingUser(FastHttpUser):
             gevent.sleep(_NOTHING_TO_DO_S)
 
     def _claim(self, allocations: dict[str, Any]) -> None:
-        """Claim for a new consumer; a 409 is no failure: somebody was quicker."""
+        """Claim for a new consumer; a 409 is not a failure: somebody was quicker."""
         consumer = session.write_log.new_consumer()
         content = {"allocations": allocations, "consumer_generation": None, **_WHO}
         claimed = {provider: entry["resources"] for provider, entry in allocations.items()}

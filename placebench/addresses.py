@@ -31,4 +31,4 @@ def check_request(request: str) -> str:
     if request.startswith("/") and "#" not in request:
         sent = quote(request, safe="".join(map(chr, range(0x21, 0x7F))))
         raise PlacebenchError(f"the request {request!r} has to be sent percent-encoded: {sent}")
-    raise PlacebenchError(f"the request {request!r} is no path: expected /path?query")
+    raise PlacebenchError(f"the request {request!r} is not a path: expected /path?query")

@@ -236,7 +236,7 @@ def _check_text(argv: list[str]) -> list[str]:
     """Return the arguments; raise UsageError if one has bytes that are not UTF-8, which could not be printed."""
     for each in argv:
         if not each.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in each):
-            raise UsageError(f"placebench: the argument {each!r} is no text in UTF-8")
+            raise UsageError(f"placebench: the argument {each!r} is not UTF-8 text")
     return argv
 
 

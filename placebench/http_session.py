@@ -108,7 +108,7 @@ def login_redirect(path: str, status: int, location: str) -> str:
     """Return the path of the login page to which a response redirects, or an empty string if it does not.
 
     path: the path that was requested. A page is a login page by a segment of its path, such as /accounts/login/ or
-    /users/sign_in. A login page that redirects to itself, as one that adds a slash does, is none.
+    /users/sign_in. A login page that redirects to itself, as one that adds a slash does, is not one.
     """
     target = urlsplit(location).path
     if status // 100 != 3 or target.rstrip("/") == urlsplit(path).path.rstrip("/"):

@@ -60,7 +60,7 @@ def named_database() -> str:
     try:
         url = make_url(named)
     except ArgumentError as error:
-        raise CommandError(f"{VARIABLE} is no database URL: {error}") from error
+        raise CommandError(f"{VARIABLE} is not a database URL: {error}") from error
     if url.drivername in ("postgres", "postgresql"):
         url = url.set(drivername="postgresql+psycopg2")
     return url.render_as_string(hide_password=False)

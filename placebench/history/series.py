@@ -17,7 +17,7 @@ from placebench.history.history_file import Blessing, History, HistoryEntry, Mea
 from placebench.stats import COUNTED, METRICS
 
 MARGINS = {**{name: rule.margin for name, rule in METRICS.items()}, **COUNTED}
-"""Margin of each metric as a log ratio; a smaller step is no regression."""
+"""Margin of each metric as a log ratio; a smaller step is not a regression."""
 _BETWEEN_RUNS = 0.6
 """Expected standard deviation between runs of identical programs, as a share of the margin, until it is estimated."""
 

@@ -128,7 +128,7 @@ class SqlProfiler:
     whole_process: a record takes the statements of every thread and task of the process. For programs that do one
         thing at a time, such as a test suite: records that run at the same time would mix.
     recordings: the last 100 requests of `wsgi` and `asgi` applications without a folder, or the slowest 100.
-    Raises ProfilerError if *engine* is no engine.
+    Raises ProfilerError if *engine* is not an engine.
     """
 
     _watch: ImportWatch | None = None
@@ -543,7 +543,7 @@ class SqlProfiler:
 def _engine_hooks(engine: object, clocks: Clocks, *, whole_process: bool = False) -> "Hooks":
     """Return the hooks in one engine, or in all engines and the drivers if it is None; this imports SQLAlchemy.
 
-    Raises ProfilerError if *engine* is no engine.
+    Raises ProfilerError if *engine* is not an engine.
     """
     from sqlalchemy.engine import Engine
 

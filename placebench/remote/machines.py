@@ -113,5 +113,5 @@ def _seen_by(addresses: Mapping[str, str]) -> str:
     try:
         return f"{address}:{free_port(address)}"
     except OSError as error:
-        seen = f"the hosts see this machine as {address}, which is none of its addresses ({error.strerror})"
+        seen = f"the hosts see this machine as {address}, which is not one of its addresses ({error.strerror})"
         raise HostError(f"{seen}: name the one to use with --bind") from error

@@ -107,7 +107,7 @@ class Stream:
         try:
             header = msgspec.convert(json.loads(line), Header)
         except (msgspec.ValidationError, RecursionError, ValueError) as error:
-            raise HostError(f"the other side sent {line[:40]!r}, which is no header: {error}") from error
+            raise HostError(f"the other side sent {line[:40]!r}, which is not a header: {error}") from error
         is_small = header["bytes"] <= _IN_MEMORY_BYTES
         payload: IO[bytes] = io.BytesIO() if is_small else tempfile.TemporaryFile()  # noqa: SIM115
         left = header["bytes"]

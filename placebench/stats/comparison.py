@@ -189,7 +189,7 @@ def compare_counts(
     """Compare the counts of two variants, request by request.
 
     before, after: the count of each request; None for a variant that was not counted. Requests replace replicates
-    here, because a count is the same in every process. Two zeros are no change. A zero against another number has no
+    here, because a count is the same in every process. Two zeros are equal. A zero against another number has no
     ratio, so the comparison has none either: its verdict follows from the values, unless the requests contradict each
     other. Raises KeyError for a metric that does not exist.
     """

@@ -28,7 +28,7 @@ class AnsweredBlock(MeasuredBlock, Protocol):
 
     @property
     def error_responses(self) -> int:
-        """The number of requests whose response was not accepted; a lost connection is none."""
+        """The number of requests whose response was not accepted; a lost connection is not one."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def compare_errors(blocks: Iterable[AnsweredBlock], baseline: str, variant: str)
     what the other was not asked. Requests of a warm-up count (`warm_up_requests` and `warm_up_errors` of the counters).
 
     more errors   the baseline failed none, or Fisher's exact test on one side has p of 0.001 or less
-    fewer errors  the same test on the other side; some errors against none are no proof of an improvement
+    fewer errors  the same test on the other side; some errors against none are not proof of an improvement
     """
     of_round: dict[tuple[int, int], dict[str, list[AnsweredBlock]]] = defaultdict(lambda: defaultdict(list))
     for block in blocks:

@@ -78,7 +78,7 @@ class WatchedRequest:
     def note(self, series: str, label: str, started: float, duration_s: float) -> None:
         """Keep a duration inside this request until the request ends; *started* is a reading of time.perf_counter.
 
-        What began after the response was sent, such as a background task, is no part of the request.
+        What began after the response was sent, such as a background task, is not part of the request.
         """
         if self._served_at is not None and started > self._served_at:
             return

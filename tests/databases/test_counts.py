@@ -18,7 +18,7 @@ from placebench.runtime.postgres import Server
 
 TABLE = Table("item", MetaData(), Column("id", Integer, primary_key=True), Column("name", String(9)))
 CREATE = "create table item (id int primary key, name text)"
-# Steps of transactions and fetches of server-side cursors are no statements of their own.
+# Steps of transactions and fetches of server-side cursors are not statements of their own.
 COUNTED = text(
     "select sum(calls) filter (where query not ilike 'fetch%'), sum(rows) "
     "from pg_stat_statements join pg_database on pg_database.oid = dbid "

@@ -320,7 +320,7 @@ def test_a_text_of_several_statements_is_no_transaction_step(profiler: SqlProfil
 
 
 def test_what_follows_the_commit_in_a_text_is_another_transaction(profiler: SqlProfiler, url: str) -> None:
-    """What the application does before its next statement is no idle time of the one that has ended."""
+    """What the application does before its next statement is not idle time of the one that has ended."""
     with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor, profiler.record("x") as recording:
         cursor.execute("create table item (id int); commit")
         cursor.execute("select 1")

@@ -152,7 +152,7 @@ def test_a_url_without_a_driver_takes_the_one_that_is_installed(
     ],
 )
 def test_a_database_that_cannot_prove_is_one_line(url: str, message: str) -> None:
-    """Another system, no server, and what is no URL."""
+    """Another system, no server, and what is not a URL."""
     with pytest.raises(ProfilerError, match=message) as raised:
         prove_indexes(Recording("r", "plans"), url)
 

@@ -125,7 +125,7 @@ def test_loops_of_django(tmp_path: Path) -> None:
 def test_loops_of_other_orms(orm: str, advice: dict[str, str], tmp_path: Path) -> None:
     """The line of the parents and the ORM's own words, also where the driver works in a thread of its own.
 
-    Chunks of one bulk method are no loop; a bulk method per parent is one.
+    Chunks of one bulk method are not a loop; a bulk method per parent is one.
     """
     pytest.importorskip(orm)
     loops = found(orm, tmp_path)

@@ -73,7 +73,7 @@ def test_a_statement_that_the_driver_prepares_takes_a_round_trip_more(profiler: 
 
 
 def test_the_pools_ping_is_a_step_of_its_own(url: Any) -> None:
-    """SQLAlchemy pings psycopg 3 with an empty statement, which is no statement of the application's."""
+    """SQLAlchemy pings psycopg 3 with an empty statement, which is not a statement of the application's."""
     engine = create_engine(url, pool_pre_ping=True, future=True)
     profiler = SqlProfiler(engine)
     engine.connect().close()

@@ -69,7 +69,7 @@ def test_asyncpg():
 
 
 def test_the_statements_of_a_suite_on_postgres_are_counted(database_url: str, tmp_path: Path) -> None:
-    """Those of each test, on what its fixtures have opened too; statements whose values differ are no duplicates."""
+    """Those of each test, on what its fixtures have opened too; statements whose values differ are not duplicates."""
     (tmp_path / "test_items.py").write_text(SUITE)
     options = ("-p", "no:cacheprovider", "--sql-baseline", "sql.json", "--sql-update")
     command = [sys.executable, "-m", "pytest", "-q", *options]

@@ -206,7 +206,7 @@ def test_another_database_has_other_rows(profiler: SqlProfiler, tmp_path: Any) -
 
 
 def test_each_engine_compiles_a_statement_once(profiler: SqlProfiler) -> None:
-    """Three engines with one statement each are no misses of a cache; one engine with three texts is."""
+    """Three engines with one statement each are not misses of a cache; one engine with three texts is."""
     engines = [create_engine("sqlite://", future=True) for _ in range(3)]
     table = Table("t", MetaData(), Column("id", Integer))
 
@@ -269,7 +269,7 @@ def test_the_reset_of_asyncpgs_pool_is_a_step(profiler: SqlProfiler, url: str) -
 
 
 def test_a_page_begins_behind_the_last_row_of_the_one_before(profiler: SqlProfiler, url: str) -> None:
-    """Also by two keys of which one grows and one shrinks; the first rows of each of several parents are no pages."""
+    """Also by two keys of which one grows and one shrinks; the first rows of each of several parents are not pages."""
     rows = "(select g / 50 as a, -g as b from generate_series(1, 199) g) t"
     pages = f"select a, b from {rows} where (a, -b) > (%s, -%s) order by a, -b limit 40"
     parts = f"select b from {rows} where a = %s and b < %s order by b limit 30"

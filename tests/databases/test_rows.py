@@ -272,7 +272,7 @@ def test_rows_of_aiosqlite(profiler: SqlProfiler, way: str) -> None:
 
 
 def test_a_read_of_sqlite_that_is_not_fetched_has_no_rows(profiler: SqlProfiler) -> None:
-    """What was not handed out is no row."""
+    """What was not handed out is not a row."""
     connection = sqlite3.connect(":memory:")
 
     with profiler.record("unfetched") as recording:

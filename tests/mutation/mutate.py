@@ -310,7 +310,7 @@ def expected_survivors(module: dict[str, Any]) -> set[tuple[str, str]]:
 
 
 def count(session: WorkDB, accepted: set[tuple[str, str]]) -> Figures:
-    """What became of the mutants, apart from those that are no programs or what mypy checks."""
+    """What became of the mutants, apart from those that are not programs or what mypy checks."""
     results = [result for _, result in session.results]
     ran = [result for result in results if result.worker_outcome == WorkerOutcome.NORMAL]
     found = list(survivors(session))

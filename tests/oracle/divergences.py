@@ -20,9 +20,9 @@ DELIBERATE: Final = {
     ("PUT", _PROVIDER, "", r"{'name': 'nul\x00'}"): "D15",  # PostgreSQL cannot store NUL: 400
     ("POST", "/resource_providers", "", r"{'name': 'nul\x00'}"): "D15",
     ("GET", "/resource_providers", "name=%00", "None"): "D15",
-    ("PUT", f"{_PROVIDER}/inventories", "", str(_STOCK)): "D16",  # a key that is no name of a class: 500 there
+    ("PUT", f"{_PROVIDER}/inventories", "", str(_STOCK)): "D16",  # a key that is not a name of a class: 500 there
     ("POST", "/reshaper", "", str(_SHAPE)): "D16",
-    ("GET", f"{_PROVIDER}\n", "", "None"): "D17",  # a line feed is no part of a name or UUID
+    ("GET", f"{_PROVIDER}\n", "", "None"): "D17",  # a line feed is not part of a name or UUID
     ("PUT", "/traits/CUSTOM_A\n", "", "None"): "D17",
     ("PUT", "/resource_classes/CUSTOM_A\n", "", "None"): "D17",
     ("PUT", f"{_PROVIDER}/aggregates", "", _AGGREGATES % "{00000000-0000-4000-8000-000000000002}"): "D18",

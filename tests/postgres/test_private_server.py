@@ -160,7 +160,7 @@ def test_a_setting_that_does_not_exist(open_folder: Path, monkeypatch: pytest.Mo
 
 
 def test_a_port_that_somebody_takes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A port that was free when we looked and is taken when the server starts is no reason to give up."""
+    """A port that was free when we looked and is taken when the server starts is not a reason to give up."""
     with socket.create_server(("127.0.0.1", 0)) as thief:
         taken = thief.getsockname()[1]
         ports = iter([taken, taken, free_port()])

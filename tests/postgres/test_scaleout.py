@@ -184,7 +184,7 @@ def test_hosts_share_cpus_where_there_are_enough(
 
 
 def test_what_is_no_position_is_refused(scaled: Scaled) -> None:
-    """A position that the service cannot read would be no promise."""
+    """A position that the service cannot read would not be a promise."""
     assert [ask(scaled, "GET", "/traits", each).status for each in ("", "1", "0/1; DROP", "0/FFFFFFFFF")] == [400] * 4
 
 

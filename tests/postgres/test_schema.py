@@ -158,7 +158,7 @@ def test_alembic_by_itself(database_url: str) -> None:
     ("arguments", "url", "message"),
     [
         (["check"], "", "FAILED: which database? set PLACEBENCH_DATABASE_URL="),
-        (["check"], "nonsense", "FAILED: PLACEBENCH_DATABASE_URL is no database URL"),
+        (["check"], "nonsense", "FAILED: PLACEBENCH_DATABASE_URL is not a database URL"),
         (["check"], "postgresql://127.0.0.1:1/x", "FAILED: the database that PLACEBENCH_DATABASE_URL names does not"),
         (["upgrade", "head", "--sql"], "postgresql://127.0.0.1:1/x", "FAILED: no --sql here"),
     ],

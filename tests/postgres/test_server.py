@@ -219,7 +219,7 @@ def test_a_role_that_may_not_create_tables(clerk_url: str) -> None:
 
 
 def test_a_database_that_only_reads(database_url: str) -> None:
-    """A standby, or a database set to read only, is no place to seed."""
+    """A standby, or a database set to read only, is not a place to seed."""
     run(database_url, f"ALTER DATABASE {make_url(database_url).database} SET default_transaction_read_only = on")
 
     with pytest.raises(DatabaseError, match="is read-only"):

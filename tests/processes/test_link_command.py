@@ -109,7 +109,7 @@ def test_a_url_leads_through_the_link_and_its_password_is_not_shown(
 
 
 def test_without_a_command_it_stays_until_it_is_interrupted(address: str) -> None:
-    """A second program uses the port that was asked for; Ctrl-C prints what has passed, and is no failure."""
+    """A second program uses the port that was asked for; Ctrl-C prints what has passed, and is not a failure."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "placebench", "link", address, "--port", str(port), "--json"]

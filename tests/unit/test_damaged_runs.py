@@ -87,7 +87,7 @@ def test_a_spoiled_run_is_read_or_refused(
 @pytest.mark.parametrize("content", FILES)
 @pytest.mark.parametrize("kind", ["perfload", "network", "search"])
 def test_a_spoiled_file_is_refused(kind: str, content: bytes, runs: dict[str, Path], tmp_path: Path) -> None:
-    """A file that is no JSON at all, each in its turn; one without a single whole line is one without lines."""
+    """A file that is not JSON at all, each in its turn; one without a single whole line is one without lines."""
     for name in documents(runs[kind]):
         folder = shutil.copytree(runs[kind], tmp_path / name)
         (folder / name).write_bytes(content)

@@ -74,7 +74,7 @@ def test_commands_parse(page: Path) -> None:
 
 
 def test_each_promise_of_security_names_its_tests() -> None:
-    """Each file of tests that SECURITY.md names exists, and each promise names one, but for what is no promise."""
+    """Each file of tests that SECURITY.md names exists, and each promise names one, but for what is not a promise."""
     page = (TOP / "SECURITY.md").read_text(encoding="utf-8")
     promises = re.split(r"^\* ", page.partition("## What is promised")[2], flags=re.MULTILINE)[1:]
 

@@ -34,7 +34,7 @@ def cookies(*headers: str) -> str:
     ],
 )
 def test_a_cookie_is_sent_back_as_it_came(header: str, sent: str) -> None:
-    """Whatever its value holds but a semicolon; what has no name is no cookie."""
+    """Whatever its value holds but a semicolon; what has no name is not a cookie."""
     assert cookies(header) == sent
 
 

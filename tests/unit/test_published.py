@@ -124,7 +124,7 @@ def test_the_page_of_a_flame_graph_admits_as_much_as_was_measured(mode: str, int
 
 
 def test_each_raw_file_has_its_recipe() -> None:
-    """Every file of docs/results that is no page is made by one recipe."""
+    """Every file of docs/results that is not a page is made by one recipe."""
     files = [file for recipe in results.RECIPES for file in recipe.files]
 
     assert {each.name for each in RESULTS.iterdir() if each.suffix != ".md"} <= set(files)

@@ -143,7 +143,7 @@ def _max_steal() -> float:
 class Rules:
     """The limits within which a replicate is valid; they are part of the run's settings.
 
-    Raises UsageError if $PLACEBENCH_STEAL_AT_MOST, by default 0.25, is no number from 0 to 1.
+    Raises UsageError if $PLACEBENCH_STEAL_AT_MOST, by default 0.25, is not a number from 0 to 1.
     """
 
     steal_at_most: Amount = field(default_factory=_max_steal)

@@ -76,7 +76,7 @@ def _listening(name: str, address: str) -> Iterator[int]:
         taken = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
     except OSError as error:
         raise HostError(
-            f"client host {name} sees this machine as {address}, which is none of its addresses ({error.strerror}): "
+            f"client host {name} sees this machine as {address}, which is not one of its addresses ({error.strerror}): "
             "the two have to reach each other without an address translation between them"
         ) from error
     with taken:

@@ -281,7 +281,7 @@ def check_settings(variants: Iterable[Variant], server: Server | None) -> None:
         if not variant.postgres:
             continue
         if server is None:
-            raise PlacebenchError(f"the variant {variant.name} has pg, and its database is no PostgreSQL")
+            raise PlacebenchError(f"the variant {variant.name} has pg, and its database is not PostgreSQL")
         if server.kind == "named":
             raise PlacebenchError(
                 f"the variant {variant.name} wants a PostgreSQL with settings of its own, and placebench sets none on "

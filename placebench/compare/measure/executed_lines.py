@@ -78,7 +78,7 @@ def changed_lines(before: str, after: str) -> tuple[set[int], set[int]]:
 def executed_changes(source: str, changed: Collection[int], executed: Collection[int]) -> list[int]:
     """Return the *changed* lines of a Python source that are part of what was executed, in ascending order.
 
-    executed: the lines at which something was executed. A source that is no Python counts as executed as a whole.
+    executed: the lines at which something was executed. A source that is not Python counts as executed as a whole.
     """
     if not executed:
         return []
@@ -272,7 +272,7 @@ def _watch(prepared: PreparedVariants, name: str, tree: Path, files: Collection[
 
 
 def _text(path: Path) -> str | None:
-    """Return the text of a file; empty for a missing one, None for one that is no text."""
+    """Return the text of a file; empty for a missing one, None for one that is not text."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -282,7 +282,7 @@ def _text(path: Path) -> str | None:
 
 
 def _code(source: str) -> str:
-    """Return a source without comments and docstrings; the source itself if it is no Python."""
+    """Return a source without comments and docstrings; the source itself if it is not Python."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):

@@ -86,7 +86,7 @@ def _with_variable(prepared: PreparedVariants, name: str, variable: str, value: 
 
 def _blocks(prepared: PreparedVariants, name: str, seed: int, rounds: int) -> list[Block]:
     """Return the blocks of one replicate of the variant alone; raises LoadError if it is not valid."""
-    # This is none of the replicates, whose time is shown, and its process need not get old.
+    # It is not one of the replicates, whose time is shown, and its process need not grow old.
     apart = replace(prepared, timer=PhaseTimer(), ages_s=0.0)
     blocks = make_replicate(apart, plan_replicate([name], 0, rounds=rounds, seed=seed))
     if reason := next((block.invalid for block in blocks if block.invalid), None):

@@ -177,7 +177,7 @@ class ReplicateSeries:
         return reason
 
     def _learn(self, prepared: PreparedVariants, blocks: Sequence[Block]) -> None:
-        """Let what the first variant's own responses differ in, such as the minute of a time, be no difference."""
+        """Ignore the places in which the first variant's own responses differ, such as the minute of a time."""
         first, workload = next(iter(prepared.named)), prepared.workload
         if workload.writes or prepared.named[first].request is not None:
             return

@@ -1,8 +1,8 @@
 """Check of equal responses by all variants: `SameResponses` compares each response with the first to its request.
 
 If some differ, `check_responses` sends all variants the same requests on fresh copies of the data, the first one twice.
-What differs between the two times of the first variant (times, random ids, CSRF tokens) is no difference of a variant,
-and is ignored from then on. What differs otherwise, and what fails, is reported for all routes at once.
+What differs between the two responses of the first variant (times, random ids, CSRF tokens) is ignored from then on.
+What differs otherwise, and what fails, is reported for all routes at once.
 """
 
 import hashlib

@@ -35,7 +35,7 @@ class SpecialResponse(Protocol):
         """Return one line that shows where *other* differs from this response, or None if they agree."""
 
     def limit_violation(self, limited: "Response", limit: int) -> str | None:
-        """Return why *limited* is no legal response to this response's request with a limit, or None if it is legal."""
+        """Return why *limited* is not a legal response to the same request with a limit, or None if it is legal."""
 
 
 class ResponseKind(Protocol):

@@ -324,7 +324,7 @@ def _status(value: int | str | None) -> int | None:
 
 
 def _made(method: str, target: str, status: int | None) -> LoggedRequest | None:
-    """Return the request; None for a target that is no path, as of CONNECT."""
+    """Return the request; None for a target that is not a path, as of CONNECT."""
     plain = _ESCAPED.sub(lambda each: chr(int(each[1], 16)) if each[1] else each[2], target)
     if "://" in plain.partition("?")[0]:
         try:

@@ -292,7 +292,7 @@ def read_openapi(path: Path) -> list[DescribedRequest]:
     """Return a request for each operation of the document in a file, in its order.
 
     Values are the document's examples, defaults and first enumerated values, and made up by type otherwise; optional
-    parameters are sent if they have an example. Raises PlacebenchError for a file that is no OpenAPI document.
+    parameters are sent if they have an example. Raises PlacebenchError for a file that is not an OpenAPI document.
     """
     document = _read(path)
     base = _base_path(document)

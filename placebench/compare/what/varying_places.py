@@ -114,5 +114,5 @@ def _varying_text(before: str, after: str) -> frozenset[str] | None:
             end = previous.start()
         patterns.add("".join(reversed(parts)))
     if any("\ud800" <= letter <= "\udfff" for pattern in patterns for letter in pattern):
-        return None  # bytes that are no text: no order to the client can hold such a pattern
+        return None  # bytes that are not text: no order to the client can hold such a pattern
     return frozenset(patterns)

@@ -368,7 +368,7 @@ class SuiteBaseline:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read the baseline from a file. Raises ProfilerError if the file cannot be read or is no baseline."""
+        """Read the baseline from a file. Raises ProfilerError if the file cannot be read or is not a baseline."""
         from placebench.decoding import read_json
 
         try:

@@ -3,7 +3,7 @@
 Those without the request's context have recordings of their own, which name the request: `patch_threading` and
 `patch_executors` hand the cause over, and the recording begins with the first statement. Those with its context, which
 the request waits for, are part of its recording, and are sampled for its flame graph (`asyncio.to_thread`, asgiref, and
-by `patch_anyio` the endpoints of FastAPI and Starlette that are no coroutines).
+by `patch_anyio` the endpoints of FastAPI and Starlette that are not coroutines).
 """
 
 import functools

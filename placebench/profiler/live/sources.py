@@ -21,12 +21,12 @@ _MAX_S = 10 * 365 * 86_400.0
 class FolderSource:
     """The recordings in a folder, such as that of `SqlProfiler.wsgi`, each once; the newest ones if there are too many.
 
-    on_unreadable: called with a line for each file that is no recording. Raises ProfilerError if there is no folder.
+    on_unreadable: called with a line for each file that is not a recording. Raises ProfilerError if there is no folder.
     """
 
     def __init__(self, folder: Path, journal: Journal, on_unreadable: Callable[[str], None]) -> None:
         if not folder.is_dir():
-            raise ProfilerError(f"{folder} is no folder: expected the one that the server saves recordings in")
+            raise ProfilerError(f"{folder} is not a folder: expected the one that the server saves recordings in")
         self._folder = folder
         self._journal = journal
         self._on_unreadable = on_unreadable

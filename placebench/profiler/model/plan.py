@@ -61,7 +61,7 @@ class PlanNode:
     def estimate_error(self) -> float | None:
         """The factor between actual and expected rows, 1 or more in either direction; None if one is not known.
 
-        It is computed per loop; the planner never expects less than one row, so half a row is no error.
+        It is computed per loop; the planner never expects less than one row, so half a row is not an error.
         """
         is_unknown = self.rows is None and (self.loops in (None, 1) or self.kind == FOREIGN_KEY_SCAN)
         if self.loops == 0 or is_unknown:

@@ -76,7 +76,7 @@ class RecordingData:
     cpu_s: CPU of the recording thread; None under asyncio, whose tasks share a thread.
     sql_s: seconds in pool waits, connects, compilation, execute, fetch, COMMIT and ROLLBACK. If statements ran at the
         same time this is the sum over them, and may be more than elapsed_s. None if the profiler was off.
-    overlapping: whether statements ran at the same time, so that sql_s is no part of elapsed_s.
+    overlapping: whether statements ran at the same time, so that sql_s is not part of elapsed_s.
     plan_setup_s: seconds to make connections start and stop sending plans; overhead_s includes them.
     gc_s: pauses of the garbage collector in the recording thread; they lie inside the other times.
     dropped: statements, transaction steps and spans beyond the limit, which are not kept.
@@ -237,10 +237,10 @@ class RecordingData:
         if version != _FORMAT_VERSION:
             raise ProfilerError(
                 f"{source} has format_version {version!r}, expected {_FORMAT_VERSION}: "
-                "it is no recording, or one of another version of placebench; record it again"
+                "it is not a recording, or one of another version of placebench; record it again"
             )
         if missing := [name for name in ("statements", "transactions", "spans") if name not in document]:
-            raise ProfilerError(f"{source}: {missing[0]} is missing: it is no recording; record it again")
+            raise ProfilerError(f"{source}: {missing[0]} is missing: it is not a recording; record it again")
         # An earlier version kept only the number of the statements beyond the limit.
         unkept = document.get("unkept", {"statements": document.get("dropped", 0)})
         plain = {**document, "unkept": unkept, "session": None}

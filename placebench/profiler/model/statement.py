@@ -197,7 +197,7 @@ class Statement:
 
     @property
     def is_meant_again(self) -> bool:
-        """Whether the statement is no new one of a loop over rows.
+        """Whether the statement is not a new one of a loop over rows.
 
         That is a duplicate, a read of what may have changed since, a call for a new result (nextval, a lock), the next
         part of a table (one row after the other is a loop), or the next job of a queue.

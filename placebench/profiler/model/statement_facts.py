@@ -299,7 +299,7 @@ _VOLATILE_PAIRS = frozenset(
     {("skip", "locked"), (".", "nextval"), ("next", "value"), ("for", "update"), ("for", "share"), ("for", "no")}
     | {("for", "key"), ("in", "share")}
 )
-# SHOW and PRAGMA also return facts of the server or the session that are no settings.
+# SHOW and PRAGMA also return facts of the server or the session that are not settings.
 _VOLATILE_SHOWS = frozenset({"count", "errors", "events", "processlist", "profile", "profiles", "status", "warnings"})
 _VOLATILE_PRAGMAS = frozenset(
     {"data_version", "freelist_count", "incremental_vacuum", "optimize", "page_count", "wal_checkpoint"}

@@ -109,7 +109,7 @@ def saved(folder: Path, number: int) -> None:
 
 
 def test_a_folder_is_shown_while_it_is_written(tmp_path: Path) -> None:
-    """What is there already and what comes later, each once; a file that is no recording is one line on stderr."""
+    """What is there already and what comes later, each once; a file that is not a recording is one line on stderr."""
     folder = tmp_path / "recordings"
     folder.mkdir()
     saved(folder, 1)

@@ -240,7 +240,7 @@ def test_the_cpu_of_a_request_is_measured_in_two_blocks_under_load(tmp_path: Pat
 
 @pytest.mark.long
 def test_a_resumed_run_tries_a_control_again_that_failed(tmp_path: Path) -> None:
-    """What was injected stays for the whole run; nothing injected, as without a CPU figure, is no size to keep."""
+    """What was injected stays for the whole run; nothing injected, as without a CPU figure, is not a size to keep."""
     run = RunFolder(tmp_path, HEAD)
     prepared = PreparedVariants((Variant("one"),), {}, Workload(), tmp_path, block_s=0.1)
     ControlRecord("wait", 0.001, "one", "control", None, "its CPU is unknown").save(tmp_path / "control.json")

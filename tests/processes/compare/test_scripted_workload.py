@@ -15,7 +15,7 @@ from placebench.errors import GateFailedError, LoadError
 
 FUNCTION = """
 def buy(client):
-    print("a print is no line of the protocol")
+    print("a print is not a line of the protocol")
     client.post("/login", json={"password": "secret"})
     orders = client.get("/orders").json()["orders"]
     chosen = client.random.choice(orders)["id"]

@@ -210,7 +210,7 @@ def test_an_variant_knows_its_workers_and_what_it_wants_of_its_database() -> Non
 
 
 def test_the_time_for_a_start_is_set_by_the_application_or_a_variant() -> None:
-    """60 s by default. It is no part of what a run that goes on has to have in common with its beginning."""
+    """60 s by default. It is not part of what a run that goes on has to have in common with its beginning."""
     app = VariantTable(app="shop:app", path="/srv/shop", start_timeout_s=120)
     tables = VariantTables({"slow": VariantTable(start_timeout_s=240), "as-app": VariantTable()}, app=app)
     slow, as_app = read_variants(["slow", "as-app"], tables)

@@ -53,9 +53,9 @@ def test_what_is_in_range_is_taken(read: Callable[[str], Any], text: str, value:
         (options.names, "a,b,a", "expected different names with commas between, saw 'a,b,a'"),
         (options.names, "a,", "expected different names with commas between, saw 'a,'"),
         (options.share, "-0.1", "expected a number from 0 to 1, saw '-0.1'"),
-        (options.request, "orders", "the request 'orders' is no path: expected /path?query"),
+        (options.request, "orders", "the request 'orders' is not a path: expected /path?query"),
         (options.request, "/a b?c=é", "the request '/a b?c=é' has to be sent percent-encoded: /a%20b?c=%C3%A9"),
-        (options.request, "/a#b", "the request '/a#b' is no path: expected /path?query"),
+        (options.request, "/a#b", "the request '/a#b' is not a path: expected /path?query"),
         (
             options.service_url,
             "http://[::1",
@@ -99,7 +99,7 @@ def test_a_dataclass_is_made_of_what_was_parsed() -> None:
 
 
 def test_a_topology_that_is_a_file_goes_along(tmp_path: Path) -> None:
-    """The other machine gets the file, and its name alone in place of its path; what is no file stays as it is."""
+    """The other machine gets the file, and its name alone in place of its path; what is not a file stays as it is."""
     (tmp_path / "mine.toml").write_text("")
     of_file = BreadOptions(options.DataOptions(topology=str(tmp_path / "mine.toml")), ())
     of_name = BreadOptions(options.DataOptions(), ())

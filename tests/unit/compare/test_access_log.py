@@ -101,7 +101,7 @@ def test_the_log_of_each_server_has_the_requests_that_it_was_sent(log: Path) -> 
     ],
 )
 def test_a_line_has_a_request_or_not(line: str, expected: tuple[str, str, int | None] | None) -> None:
-    """uWSGI, runserver, a proxy's whole URL, escapes, containers, Elastic's names, and what is no request."""
+    """uWSGI, runserver, a proxy's whole URL, escapes, containers, Elastic's names, and what is not a request."""
     assert (None if expected is None else LoggedRequest(*expected)) == read_line(line)
 
 

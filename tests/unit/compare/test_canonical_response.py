@@ -175,7 +175,7 @@ def test_a_tolerance_is_how_far_numbers_may_lie_apart() -> None:
     ],
 )
 def test_what_the_check_accepts_can_be_used(pattern: str, one: str, other: str) -> None:
-    """A pattern is a text: it matches letters of any alphabet, and bytes that are no text stay."""
+    """A pattern is a text: it matches letters of any alphabet, and bytes that are not text stay."""
     rules = ResponseRules(ignore_text=(pattern,))
     rules.check("plan")
     bodies = [text.encode(errors="surrogateescape") for text in (one, other)]

@@ -77,7 +77,7 @@ def test_only_the_variants_of_open_trials_are_needed(tmp_path: Path) -> None:
 
 
 def test_a_run_goes_on_with_more_replicates_and_keeps_those_of_fewer_variants(tmp_path: Path) -> None:
-    """The most and the width are no part of the question; a replicate is whole without a variant that has left."""
+    """The most and the width are not part of the question; a replicate is whole without a variant that has left."""
     opened(tmp_path / "run", dict.fromkeys(NAMES, 1.0), 3)._run.save(status="complete")
     left = [Block(3, 0, place, name, 1, [0.1], 1.0) for place, name in enumerate(("naive", "dedup", "dedup", "naive"))]
     cut = [Block(4, 0, place, name, 1, [0.1], 1.0) for place, name in enumerate(("naive", "dedup", "dedup"))]

@@ -78,7 +78,7 @@ def test_what_a_call_executes(changed: set[int], expected: list[int]) -> None:
 
 
 def test_a_file_that_is_not_loaded_has_no_executed_change() -> None:
-    """Nor has one without changes; what is no Python counts as a whole."""
+    """Nor has one without changes; what is not Python counts as a whole."""
     assert [] == executed_changes(SOURCE, {1, 2, 3}, set())
     assert [] == executed_changes(SOURCE, set(), AT_IMPORT)
     assert [2] == executed_changes("a b c\nd e\n", {2}, {1})

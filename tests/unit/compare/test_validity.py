@@ -60,7 +60,7 @@ def test_a_failed_request() -> None:
 
 
 def test_a_missing_request() -> None:
-    """Fewer requests than planned are no measurement of those that were sent."""
+    """Fewer requests than planned are not a measurement of those that were sent."""
     assert block_problem([], client_cpu_s=0.1, wall_s=10.0, missing=3) == "3 requests not sent"
 
 

@@ -53,7 +53,7 @@ def test_a_header_that_varies_is_named() -> None:
     [(b"1", b"2"), (b"one word", b"two words here"), (b"{}", b"text"), (b"a\xff 1", b"a\xff 2"), (b"a-b", b"a<b")],
 )
 def test_other_differences_are_not_ignored(first: bytes, second: bytes) -> None:
-    """A whole document, another number of words, another kind, and bytes that are no text."""
+    """A whole document, another number of words, another kind, and bytes that are not text."""
     assert varying_places(response(first), response(second)) is None
 
 

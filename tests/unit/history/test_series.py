@@ -51,7 +51,7 @@ def test_a_step_upwards_is_a_regression_between_two_commits() -> None:
 
 
 def test_the_first_commit_alone_can_be_a_regression() -> None:
-    """The reference is a point too, with the ratio 1 to itself; not where it is no commit of the order."""
+    """The reference is a point too, with the ratio 1 to itself; not where it is not a commit of the order."""
     lines = [entry(commit(1), 3.0)]
     made = series_of(History(lines), "cpu_s", order=[OLD, commit(1)])
 

@@ -14,7 +14,7 @@ def test_the_same_backends_took_what_their_clocks_say() -> None:
 
 
 def test_one_that_came_counts_with_its_whole_life() -> None:
-    """It is no stranger, but the backends are not the same all the while."""
+    """It is not a stranger, but the backends are not the same all the while."""
     after = Backends({11: 1.0, 12: 4.0, 13: 0.5}, sessions=42)
 
     assert after.spent_since(BEFORE) == 0.5

@@ -64,7 +64,7 @@ def test_a_changed_row_changes_its_table_alone(url: str) -> None:
 
 
 def test_tables_grow_by_rows(url: str) -> None:
-    """More rows, fewer, and a table's first one; a changed row is no growth."""
+    """More rows, fewer, and a table's first one; a changed row is not growth."""
     before = read_tables(url)
     change(
         url,

@@ -140,7 +140,7 @@ def test_bars_are_as_long_as_their_parts() -> None:
 
 
 def test_bars_without_length_are_drawn() -> None:
-    """All zero is no division by zero."""
+    """All zero is not a division by zero."""
     picture = svg(bars([Bar("naive", (0.0,))], title="t", description="d", show=units.duration))
 
     assert [each.get("width") for each in classed(picture, "bar")] == ["0%"]

@@ -102,7 +102,7 @@ def test_a_light_recording_claims_neither_line_nor_values() -> None:
 
 
 def test_a_tree_that_is_read_level_by_level_needs_one_recursive_query() -> None:
-    """Each level has as many values as the one before has rows; lists of a constant length are no levels."""
+    """Each level has as many values as the one before has rows; lists of a constant length are not levels."""
     sizes = ((1, 2), (2, 4), (4, 8), (8, 3), (3, 0))
     levels = [statement(value_count=values, row_count=rows) for values, rows in sizes]
     pairs = [statement(value_count=2, row_count=2)] * 5
@@ -501,7 +501,7 @@ def test_a_transaction_that_waited_for_the_application_is_found() -> None:
 
 @pytest.mark.parametrize("step", [Transaction("SAVEPOINT", started_s=0.1, number=1), Transaction("COMMIT", 0.1)])
 def test_a_transaction_whose_end_is_unknown_waited_for_nobody(step: Transaction) -> None:
-    """A savepoint is no end, and a COMMIT outside of all transactions ends none."""
+    """A savepoint is not an end, and a COMMIT outside of all transactions ends none."""
     statements = [statement(transaction=step.number)]
 
     assert list(find(Recording("r", "full", statements=statements, transactions=[step]))) == []
@@ -627,7 +627,7 @@ def test_what_a_finding_says(statements: list[Statement], title: str, seconds: f
 
 
 def test_the_place_is_the_line_and_who_called_it() -> None:
-    """A module is no function that calls, a lambda is; a light recording has no place; long statements are cut."""
+    """A module is not a function that calls, a lambda is; a light recording has no place; long statements are cut."""
     module, function = Caller("/app/main.py", 1, "<module>"), Caller("/app/main.py", 2, "<lambda>")
     callers = [(HERE, THERE), (HERE, function), (HERE, None), (HERE, module), (module, THERE), (None, None)]
     finding = Finding("kind", "title", "advice", 1, 0.1, sql="x" * 200)

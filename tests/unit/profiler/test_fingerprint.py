@@ -186,7 +186,7 @@ def test_columns_are_left_out_before_tables_and_conditions(sql: str, shown: str)
 
 
 def test_a_long_list_is_short_for_eyes() -> None:
-    """Even one that was cut in the middle; what is no list stays."""
+    """Even one that was cut in the middle; what is not a list stays."""
     assert one_line("select a\n from t where id in (%(a_1)s, %(a_2)s, %(a_3)s, %(a_4)s) and b = %(b)s") == (
         "select a from t where id in (%(a_1)s, …) and b = %(b)s"
     )

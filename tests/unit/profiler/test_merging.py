@@ -139,7 +139,7 @@ def installed(*packages: str) -> list[str]:
 
 
 def test_an_installed_program_is_shown_with_the_package_that_ran_sql() -> None:
-    """Its files are no libraries on the page then; those of server and driver are, and of a folder of its name."""
+    """Its files are not libraries on the page then; those of server and driver are, and of a folder of its name."""
     stack = installed("server", "keystone", "sqlalchemy")
     made = session([([*stack, SQL], 1.0), (installed("other", "other/keystone"), 1.0)], [], sys_prefixes=["/venv"])
 

@@ -117,7 +117,7 @@ def test_durations_and_rows_are_histograms_of_the_conventions(tmp_path: Path) ->
 
 
 def test_pools_have_their_waits_uses_and_numbers(tmp_path: Path) -> None:
-    """A time-out is no wait that ended; a number is a point whenever it has changed."""
+    """A time-out is not a wait that ended; a number is a point whenever it has changed."""
     metrics = metrics_of(recording(), tmp_path / "m.jsonl")
 
     def sums(name: str) -> list[float]:

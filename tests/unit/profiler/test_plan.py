@@ -97,7 +97,7 @@ def test_the_estimate_is_compared_over_all_loops(plan: PlanNode) -> None:
 def test_a_loop_is_never_expected_to_have_less_than_one_row(
     expected: int, actual: float, loops: int, rows: int | None, error: float
 ) -> None:
-    """An inner scan that finds a row in every 250th loop was planned right; a mean of 0 is no number of rows."""
+    """An inner scan that finds a row in every 250th loop was planned right; a mean of 0 is not a number of rows."""
     found = node(**{"Plan Rows": expected, "Actual Rows": actual, "Actual Loops": loops})
 
     assert (found.rows, found.estimate_error) == (rows, error)

@@ -210,7 +210,7 @@ def test_a_file_is_compressed_where_its_name_says_so(tmp_path: Path, name: str) 
 
 
 def test_merging_nothing_is_an_error() -> None:
-    """A mean over no requests is no mean."""
+    """A mean over no requests is not a mean."""
     with pytest.raises(ProfilerError, match="no recordings to merge"):
         Recording.merge([])
 

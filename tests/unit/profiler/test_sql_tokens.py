@@ -234,7 +234,7 @@ def test_what_is_left_out_of_other_places(sql: str, shown: str) -> None:
 
 
 def test_a_literal_may_follow_a_number() -> None:
-    """Its prefix is no part of the number, whose end decides where the literal ends."""
+    """Its prefix is not part of the number, whose end decides where the literal ends."""
     assert redacted(r"select 1E'\'s3cret', 2 from t", "postgresql") == "select ??, ? from t"
 
 

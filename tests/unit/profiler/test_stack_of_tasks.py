@@ -11,7 +11,7 @@ from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.model.statement import Caller
 
 LIBRARY: dict[str, Any] = {"sleep": asyncio.sleep, "find_callers": find_callers, "sys": sys}
-# It lies in no folder of the application, so its own lines are no call sites.
+# It lies in no folder of the application, so its own lines are not call sites.
 exec(
     compile(
         "async def fetch(found):\n await sleep(0)\n found.append(find_callers(sys._getframe())[0])",

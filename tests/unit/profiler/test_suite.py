@@ -61,7 +61,7 @@ def test_a_statement_at_a_line_is_ranked_once_with_its_worst_test() -> None:
 
 
 def test_findings_of_the_application_come_before_those_of_libraries_and_tests() -> None:
-    """A folder of packages below the root is no application; one whose name begins with a dot may be."""
+    """A folder of packages below the root is not an application; one whose name begins with a dot may be."""
     profile = suite(
         profiled("a", 9, file="/suite/tests/helpers.py"),
         profiled("b", 8, file="/suite/.venv/lib/site-packages/lib.py"),

@@ -103,7 +103,7 @@ def test_a_file_in_the_place_of_a_folder_is_one_line(tmp_path: Path) -> None:
 )
 def test_a_line_that_is_no_header_is_one_line(line: bytes) -> None:
     """Whatever another machine says; the thread that receives it ends with it."""
-    with pytest.raises(HostError, match="is no header"):
+    with pytest.raises(HostError, match="is not a header"):
         Stream(io.BytesIO(line + b"\n"), io.BytesIO()).receive()
 
     received = Stream(io.BytesIO(line + b"\n"), io.BytesIO()).receive_all()
@@ -118,7 +118,7 @@ def test_bytes_that_never_come_take_no_memory() -> None:
 
 
 def test_files_come_as_they_were_sent(tmp_path: Path) -> None:
-    """Empty, of one byte, and of more than is kept in memory; with a name that is no UTF-8."""
+    """Empty, of one byte, and of more than is kept in memory; with a name that is not UTF-8."""
     names = [b"empty", b"one", b"large", b"caf\xe9"]
     contents = [b"", b"1", os.urandom(3 * 2**20 + 1), b"x"]
     paths = [tmp_path / os.fsdecode(name) for name in names]

@@ -55,7 +55,7 @@ def figures(tmp_path: Path) -> Figures:
     ],
 )
 def test_each_outcome(cpu: Comparison, wall: Comparison, faster: str, claim: str, figures: Figures) -> None:
-    """Faster is what takes less CPU and not longer; less CPU and more time is waiting, and more CPU is no speed-up.
+    """Faster is what takes less CPU and not longer; less CPU and more time is waiting, and more CPU is not a speed-up.
 
     A wall time whose interval lies above no change is longer, also where too many metrics leave it inconclusive.
     """
@@ -179,7 +179,7 @@ def test_statements_that_come_once_are_results_that_are_kept(
     expected: str,
     figures: Figures,
 ) -> None:
-    """Statements of a later request, and those of the start and the first ones beyond that; a join is no cache."""
+    """Statements of a later request, and those of the start and the first ones beyond that; a join is not a cache."""
     one = [1.0]
     wire = {
         name: WirePass(name, one, one, one, one, one, one, table_statements=later, first_statements=first)

@@ -63,7 +63,7 @@ def test_a_metric_that_too_few_commits_have_is_undecided() -> None:
 
 
 def test_an_accepted_step_says_why() -> None:
-    """It is no regression any more."""
+    """It is not a regression any more."""
     history = History([*ENTRIES, Blessing(commit=UNTIL, metric=None, reason="orders have items", blessed_at="")])
     report = history_report(Path("/h/h.jsonl"), history, [series_of(history, "cpu_s")])
 

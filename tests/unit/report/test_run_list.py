@@ -19,7 +19,7 @@ def test_runs_are_listed_newest_first_with_their_sentence(tmp_path: Path) -> Non
 
 
 def test_the_link_moves_on(tmp_path: Path) -> None:
-    """A newer run takes `latest`, and the link itself is no run."""
+    """A newer run takes `latest`, and the link itself is not a run."""
     write_run(tmp_path / "one", FakeRun(started_at="2026-11-19T10:00:00+00:00"))
     write_index(tmp_path)
     write_run(tmp_path / "two", FakeRun(started_at="2026-11-20T10:00:00+00:00"))

@@ -139,7 +139,7 @@ def test_a_small_change_is_not_within_the_margin(run: results.Run) -> None:
 
 
 def test_rows_where_there_were_none_are_more(tmp_path: Path) -> None:
-    """Fewer statements, and 50 rows where naive asks for none: that is no reason to keep what saves no CPU."""
+    """Fewer statements, and 50 rows where naive asks for none: that is not a reason to keep what saves no CPU."""
     folder = write_experiment(tmp_path / "run")
     for variant, rows in (("naive", 0.0), ("naive+sets", 50.0)):
         path = folder / f"wire-{variant}.json"

@@ -108,7 +108,7 @@ def test_times_vary_between_runs_and_counts_do_not(metric: str, outcome: str) ->
     ],
 )
 def test_by_how_much_two_runs_may_differ(metric: str, published: float, new: float, outcome: str) -> None:
-    """The margin, the rounding of a published ratio, and 5 % of the larger effect where it is no count."""
+    """The margin, the rounding of a published ratio, and 5 % of the larger effect where it is not a count."""
     claim = claimed(compared([published] * 9))
     margin = 0.001 if metric == "statements" else MARGIN
 
@@ -207,7 +207,7 @@ def test_without_an_interval_the_reason_is_that_of_the_new_run(
 
 @pytest.mark.parametrize(("published", "new"), [(6, 6), (12, 12), (20, 8)])
 def test_the_difference_of_two_runs_of_one_truth_holds_zero(published: int, new: int) -> None:
-    """In at least 95 % of 600 pairs, less three standard errors of the simulation; the errors are no normal ones."""
+    """In at least 95 % of 600 pairs, less three standard errors of the simulation; the errors are not normal ones."""
     chance = random.Random(published)
     held = 0
     for _ in range(600):

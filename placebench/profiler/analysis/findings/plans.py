@@ -201,7 +201,7 @@ def _nodes(
 def _read_otherwise(plan: PlanNode) -> tuple[set[int], set[int]]:
     """Return the ids of nodes that may have stopped before their end, and of those whose rows were read again.
 
-    That is no wrong estimate: a LIMIT, EXISTS, unique match or merge join needs no more, nor may the reader of a
+    That is not a wrong estimate: a LIMIT, EXISTS, unique match or merge join needs no more, nor may the reader of a
     cursor, and a merge join goes back over equal rows.
     https://www.postgresql.org/docs/current/using-explain.html#USING-EXPLAIN-CAVEATS
     """

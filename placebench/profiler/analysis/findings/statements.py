@@ -25,7 +25,7 @@ _ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 
 
 def by_place(recording: RecordingData) -> Iterable[tuple[list[Statement], list[UnkeptStatements]]]:
-    """Group statements by fingerprint, call site and outer call site: five lines that call one helper are no loop.
+    """Group statements by fingerprint, call site and outer call site: five lines that call one helper are not a loop.
 
     Each group has its kept statements, and the counts of those that were not kept.
     """
@@ -41,7 +41,7 @@ def by_place(recording: RecordingData) -> Iterable[tuple[list[Statement], list[U
 
 def n_plus_one(statements: Statements, unkept: Unkept, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
     """Find statements that one line runs many times in one request with different values."""
-    # The further batches of one INSERT are no loop of the application.
+    # The further batches of one INSERT are not a loop of the application.
     different = [
         each for each in statements if not each.is_meant_again and each.error is None and each.batch in (None, 1)
     ]
@@ -181,7 +181,7 @@ def _polled(statements: Statements, recording: RecordingData, limits: Limits) ->
 
 
 def most_in_one_request(statements: Iterable[Statement], unkept: Iterable[tuple[UnkeptStatements, int]]) -> int:
-    """Return the largest number of these statements in one request on one database: a read per shard is no loop.
+    """Return the largest number of these statements in one request on one database: a read per shard is not a loop.
 
     unkept: further statements, each with the number to add.
     """

@@ -48,7 +48,7 @@ def run(program: str, *options: str, check: bool = False) -> tuple[int, dict[str
 
 @pytest.mark.parametrize("options", [(), ("--mode", "flame")])
 def test_an_executor_that_a_module_keeps_ends_with_the_program(folder: Path, options: tuple[str, ...]) -> None:
-    """Its workers are no daemons, and wait until Python tells them that it ends; what they ran is recorded."""
+    """Its workers are not daemons, and wait until Python tells them that it ends; what they ran is recorded."""
     folder.joinpath("keeps.py").write_text("from concurrent.futures import *\nthreads = ThreadPoolExecutor(2)\n")
 
     code, document, _ = run("import keeps\nkeeps.threads.submit(query, 1).result(); keeps.threads.submit(query, 2)")

@@ -231,7 +231,7 @@ def test_rq(kept: Kept, query: Callable[[int], None], redis: Any) -> None:
 
 
 def test_a_task_in_a_request_belongs_to_it(kept: Kept, query: Callable[[int], None]) -> None:
-    """One that is called like a function, as in tests and with eager tasks, is no recording of its own."""
+    """One that is called like a function, as in tests and with eager tasks, is not a recording of its own."""
     celery = pytest.importorskip("celery")
     flask = pytest.importorskip("flask")
     app, page = celery.Celery("shop"), flask.Flask("shop")
