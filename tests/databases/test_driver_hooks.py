@@ -179,6 +179,17 @@ def test_psycopg_has_its_transaction_blocks(profiler: SqlProfiler, url: str) -> 
     assert set(lines(recording)) == {"test_psycopg_has_its_transaction_blocks"}
 
 
+def test_a_pipeline_of_psycopg_begins_no_transaction_in_autocommit(profiler: SqlProfiler, url: str) -> None:
+    """Its connection is active from the first statement to the end, which is not a transaction."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        with profiler.record("pipeline") as recording, connection.pipeline():
+            connection.execute("select 1")
+            connection.execute("select 2")
+
+    assert [each.transaction for each in recording.statements] == [None, None]
+    assert list(recording.transactions) == []
+
+
 def test_a_cursor_that_psycopg_does_not_make_itself_is_timed(profiler: SqlProfiler, url: str) -> None:
     """Django calls its own cursor classes with the connection."""
     with psycopg.connect(url) as connection, profiler.record("direct") as recording:

@@ -33,7 +33,7 @@ from placebench.profiler.capture.timed_cursor import (
 
 _END = object()
 _TUPLES_OK = 2  # psycopg.pq.ExecStatus.TUPLES_OK
-_IDLE = 0  # psycopg.pq.TransactionStatus.IDLE
+_IDLE, _ACTIVE = 0, 1  # of psycopg.pq.TransactionStatus
 
 
 class _PsycopgCursor(NetworkCursor):
@@ -285,6 +285,7 @@ class _PsycopgConnection(TwoPhaseConnection[Any]):
 
     fileno: Callable[[], int]
     pgconn: Any
+    autocommit: bool
     _prepared: Any
     add_notice_handler: Callable[[Callable[[Any], None]], None]
 
@@ -312,6 +313,10 @@ class _PsycopgConnection(TwoPhaseConnection[Any]):
 
     def in_a_transaction(self) -> bool:
         return bool(self.pgconn.transaction_status != _IDLE)
+
+    def begins(self, sql: str) -> bool:  # noqa: ARG002  whatever it is
+        """Return whether a statement will run in a transaction; one that is still in a pipeline has begun none."""
+        return not self.autocommit or self.pgconn.transaction_status not in (_IDLE, _ACTIVE)
 
     def timing_step(self, step: str, trips: int | None = None) -> TimedCall:
         """Time a step; in a pipeline, where it waits for others' responses or for none, its round trips are unknown."""
