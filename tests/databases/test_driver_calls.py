@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -349,6 +350,41 @@ def test_a_script_of_sqlite_begins_no_transaction(profiler: SqlProfiler, tmp_pat
     assert [each for each in sent if each in ("BEGIN", "COMMIT")] == ["BEGIN", "COMMIT"] * 3
     assert steps(recording) == [("BEGIN", 1), ("COMMIT", 1), ("BEGIN", 2), ("COMMIT", 2), ("COMMIT", 3)]
     assert not any("still open" in note for note in recording.notes)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sqlite3 has the argument since Python 3.12")
+def test_sqlite_in_autocommit_has_the_transactions_of_its_text(profiler: SqlProfiler) -> None:
+    """No write begins one, and neither `commit` nor a `with` ends one. SQLite's own trace is the witness."""
+    trace: list[str] = []
+    with profiler.record("text") as recording, closing(sqlite3.connect(":memory:", autocommit=True)) as connection:  # type: ignore[call-overload]
+        connection.set_trace_callback(trace.append)
+        connection.execute("create table item (id)")
+        connection.execute("insert into item values (1)")
+        connection.execute("begin")
+        with connection:
+            connection.execute("insert into item values (2)")
+        connection.commit()
+        connection.execute("insert into item values (3)")
+        connection.execute("commit")
+
+    assert [each for each in trace if each in ("begin", "commit")] == ["begin", "commit"]
+    assert steps(recording) == [("BEGIN", 1), ("COMMIT", 1)]
+    assert [each.transaction for each in recording.statements] == [None, None, 1, 1]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sqlite3 has the argument since Python 3.12")
+def test_sqlite_without_autocommit_is_always_in_a_transaction(profiler: SqlProfiler) -> None:
+    """A read is in one, too, and a script ends none."""
+    with profiler.record("always") as recording, closing(sqlite3.connect(":memory:", autocommit=False)) as connection:  # type: ignore[call-overload]
+        connection.execute("select 1").fetchall()
+        connection.executescript("create table item (id)")
+        with connection:
+            connection.execute("insert into item values (1)")
+        connection.execute("select 2").fetchall()
+        connection.rollback()
+
+    assert steps(recording) == [("BEGIN", 1), ("COMMIT", 1), ("BEGIN", 2), ("ROLLBACK", 2)]
+    assert [each.transaction for each in recording.statements] == [1, 1, 1, 2]
 
 
 def test_timed_classes_have_the_name_of_what_they_time(profiler: SqlProfiler, url: str) -> None:

@@ -86,7 +86,7 @@ class _SqliteCursor(TimedCursor):
     def executescript(self, sql: str) -> Any:
         """Run sqlite3's executescript, timed as one statement; it ends an open transaction first, and begins none."""
         connection = self.connection
-        if connection.in_transaction and getattr(connection, "autocommit", _LEGACY) == _LEGACY:
+        if connection.in_transaction and connection.placebench_autocommit is None:
             connection.placebench_step("COMMIT", lambda: None)  # its time is in that of the script
         connection.placebench_runs_script = True
         try:
@@ -116,6 +116,14 @@ class _SqliteConnection(DriverConnection[Any]):
         elif name not in ("", ":memory:"):
             self.placebench_file = str(Path(name).resolve())
 
+    @property
+    def placebench_autocommit(self) -> bool | None:
+        """The argument `autocommit` of Python 3.12 and later; None if `isolation_level` decides.
+
+        With True the program begins and ends its transactions by their text alone; with False one is always open.
+        """
+        return None if (given := getattr(self, "autocommit", _LEGACY)) == _LEGACY else given
+
     def in_a_transaction(self) -> bool:
         """Return whether sqlite3 has begun a transaction, which it does before the first write."""
         return self.in_transaction
@@ -129,10 +137,20 @@ class _SqliteConnection(DriverConnection[Any]):
         if self.placebench_runs_script:
             return False
         return self.in_transaction or (
-            self.isolation_level is not None and statement_facts(sql, "sqlite").first_word in _WRITES
+            self.placebench_autocommit is None
+            and self.isolation_level is not None
+            and statement_facts(sql, "sqlite").first_word in _WRITES
         )
 
+    def placebench_step(self, step: str, call: Callable[[], None]) -> None:
+        """Run a COMMIT or ROLLBACK as a step, unless sqlite3 does nothing for it."""
+        if self.placebench_autocommit:
+            return call()
+        return super().placebench_step(step, call)
+
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
+        if self.placebench_autocommit:
+            return super().__exit__(kind, error, traceback)  # type: ignore[misc]
         # sqlite3 commits or rolls back in C, without calling the methods.
         with self.timing_step("COMMIT" if kind is None else "ROLLBACK"):
             return super().__exit__(kind, error, traceback)  # type: ignore[misc]
