@@ -35,7 +35,7 @@ def test_no_volatile_function_of_postgresql_is_taken_for_a_stable_one(database_u
 def test_strings_of_mysql_are_left_out(driver: str, mariadb: MariaDbServer) -> None:
     """Between double quotes, behind an escaped quote and in comments; the server takes them for what they are."""
     pytest.importorskip(driver)
-    engine = create_engine(make_url(mariadb.database("text_of_mysql")).set(drivername=f"mysql+{driver.lower()}"))
+    engine = create_engine(make_url(mariadb.database(f"text_of_{driver}")).set(drivername=f"mysql+{driver.lower()}"))
     profiler = SqlProfiler(engine)
     with profiler.record("strings") as recording, engine.connect() as connection:
         rows = connection.exec_driver_sql(
