@@ -290,14 +290,16 @@ class PoolTimer:
         """Return the queue's *get*, wrapped so that each call is timed, even one that times out."""
         waiting: set[object] = set()  # adding and discarding is atomic
 
-        def timed_get(block: bool = True, timeout: float | None = None) -> Any:
+        def timed_get(block: bool = True, *timeout: float | None) -> Any:
+            if not timeout:  # `dispose` empties the queue
+                return get(block)
             started, request = self._clock(), object()
             if block and is_empty():
                 waiting.add(request)
             pending = len(waiting)
             came = not block  # without blocking, the pool makes a connection next
             try:
-                entry = get(block, timeout)
+                entry = get(block, *timeout)
                 came = True
             finally:
                 waiting.discard(request)

@@ -117,6 +117,7 @@ class Hooks(StatementHooks):
             try:
                 dbapi_connection = connect(*args, **kwargs)
             except BaseException as error:
+                self.pool_request.set(None)
                 if connecting is not None:
                     connecting.execute_returned(None)
                     connecting.set_error(error)

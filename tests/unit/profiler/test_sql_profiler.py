@@ -374,6 +374,37 @@ def test_a_pool_is_watched_from_its_first_connection_on(make_engine: Any, make_p
     assert recording.statements[0].pool_wait_s is not None
 
 
+def test_time_after_a_pool_was_emptied_is_no_wait(make_engine: Any, make_profiler: Any, clock: Any) -> None:
+    """`dispose` takes the connections from the pool's queue, as a checkout does."""
+    profiler = make_profiler(clocks=Clocks(elapsed=clock, cpu=lambda: 0.0))
+    engine = make_engine(poolclass=QueuePool)
+
+    with profiler.record("emptied") as recording:
+        engine.connect().close()
+        engine.dispose()
+        clock.advance(1.0)
+        engine.connect().close()
+
+    assert [each.wait_s for each in recording.checkouts] == [0.0, 0.0]
+
+
+def test_time_after_a_failed_connect_is_no_wait(make_profiler: Any, clock: Any, tmp_path: Path) -> None:
+    """The request for a connection ends with the failure."""
+    profiler = make_profiler(clocks=Clocks(elapsed=clock, cpu=lambda: 0.0))
+    engine = create_engine(f"sqlite:///{tmp_path}/folder/shop.db", poolclass=QueuePool, future=True)
+
+    with profiler.record("failed") as recording:
+        for _ in range(2):
+            with pytest.raises(exc.OperationalError):
+                engine.connect()
+        (tmp_path / "folder").mkdir()
+        clock.advance(1.0)
+        engine.connect().close()
+
+    engine.dispose()
+    assert [each.wait_s for each in recording.checkouts] == [0.0]
+
+
 def test_a_pool_timeout_is_seen(make_engine: Any, make_profiler: Any) -> None:
     """No event tells of it."""
     engine = make_engine(poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=0.01)
