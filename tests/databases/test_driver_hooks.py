@@ -181,10 +181,13 @@ def test_psycopg_has_its_transaction_blocks(profiler: SqlProfiler, url: str) -> 
 
 def test_a_pipeline_of_psycopg_begins_no_transaction_in_autocommit(profiler: SqlProfiler, url: str) -> None:
     """Its connection is active from the first statement to the end, which is not a transaction."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        with profiler.record("pipeline") as recording, connection.pipeline():
-            connection.execute("select 1")
-            connection.execute("select 2")
+    with (
+        psycopg.connect(url, autocommit=True) as connection,
+        profiler.record("pipeline") as recording,
+        connection.pipeline(),
+    ):
+        connection.execute("select 1")
+        connection.execute("select 2")
 
     assert [each.transaction for each in recording.statements] == [None, None]
     assert list(recording.transactions) == []

@@ -122,7 +122,8 @@ class _SqliteConnection(DriverConnection[Any]):
 
         With True the program begins and ends its transactions by their text alone; with False one is always open.
         """
-        return None if (given := getattr(self, "autocommit", _LEGACY)) == _LEGACY else given
+        given = getattr(self, "autocommit", _LEGACY)
+        return None if given == _LEGACY else bool(given)
 
     def in_a_transaction(self) -> bool:
         """Return whether sqlite3 has begun a transaction, which it does before the first write."""
