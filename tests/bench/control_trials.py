@@ -7,7 +7,8 @@ The simulated runs draw replicates of calibration.json: two instances of one pro
 together, and both variants swapped by lot. The control has two of three starts, so its noise is that much larger.
 A real run is both: identical code, which must not differ, and the control of 3 %, which must be found. One takes as
 long as a run of CI. Runs are added to those in the file, with the share of the processors that other programs used
-for five seconds before: `--runs 10` twice is `--runs 20`.
+for five seconds before: `--runs 10` twice is `--runs 20`. With --smoke the application is a constant body, which
+starts in a tenth of the shop's time; .ci/own_example compares the shop with a control.
 """
 
 import argparse
@@ -35,6 +36,15 @@ PROCESS_NOISE, ROUND_NOISE = 0.015, 0.07
 """Of CPU: between two processes of one program, and of two rounds (`placebench.compare.measure.replicate`)."""
 CONTROL_NOISE = math.sqrt((PROCESS_NOISE**2 / 2 + ROUND_NOISE**2 / 16) / (PROCESS_NOISE**2 / 3 + ROUND_NOISE**2 / 24))
 SHOP = Path(__file__).parents[2] / "examples" / "shop"
+CONSTANT = Path(__file__).parents[1] / "fakes" / "constant_body.py"
+CONSTANT_PLAN = """
+[tool.placebench]
+database = "none"
+request = "/"
+
+[tool.placebench.app]
+app = "constant_body:application"
+"""
 
 
 def simulated(measured: dict[str, list[float]], replicates: int, chance: random.Random) -> dict[str, bool]:
@@ -72,25 +82,20 @@ def bench_controls_real(arguments: argparse.Namespace, say: Callable[..., None],
     runs: list[dict[str, Any]] = json.loads(path.read_text())["runs"] if path.exists() else []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "shop"
-        shutil.copytree(SHOP, folder)
+        if arguments.smoke:
+            folder.mkdir()
+            shutil.copy(CONSTANT, folder)
+            (folder / "pyproject.toml").write_text(CONSTANT_PLAN)
+        else:
+            shutil.copytree(SHOP, folder)
         author = ["-c", "user.name=A", "-c", "user.email=a@b.c"]
         for words in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "Sell things"]):
             subprocess.run(["git", *words], cwd=folder, check=True)
         preset = ["-n", "1", "--rounds", "1", "--control", "3%"] if arguments.smoke else ["--preset", "quick"]
         for number in range(1 if arguments.smoke else arguments.runs):
             run = Path(name) / f"run-{number}"
-            words = [
-                "compare",
-                "HEAD",
-                "HEAD",
-                *preset,
-                "--seed",
-                str(len(runs) + 1),
-                "--out",
-                str(run),
-                "--json",
-                "-q",
-            ]
+            seed = str(len(runs) + 1)
+            words = ["compare", "HEAD", "HEAD", *preset, "--seed", seed, "--out", str(run), "--json", "-q"]
             # The load average would be that of the run before.
             before = psutil.cpu_percent(0.1 if arguments.smoke else 5.0) / 100
             # Python finds the shop in its own folder, which tox forbids for what it tests.
