@@ -21,6 +21,10 @@ _MIN_LOAD_REPLICATES = 10
 _REPLICATES = {"quick": 8, "default": 12, "publish": 30}
 _STEP_S, _QUICK_STEP_S = 10.0, 3.0
 """The least duration of a step of --slo."""
+_NOT_WITH_SLO = (
+    *("gate", "sequential", "width", "rounds", "control", "users", "rate", "bound", "warmup", "requests_from"),
+    *("routes", "host", "client_host", "topology", "trees", "utilization"),
+)
 _CONTROLS = {"quick": "3%"}
 """The control of the preset that CI uses, unless another one is named or none."""
 
@@ -195,38 +199,20 @@ def _run(given: CompareOptions) -> int:
 
 def _compare_capacities(given: CompareOptions, variants: "Sequence[str]") -> int:
     """Measure the capacity of each variant, and its ratio to that of the base in the same replicate."""
-    from placebench.commands.study_application import OVERRIDING, ApplicationOptions, measure_saturation
+    from placebench.commands.study_application import ApplicationOptions, measure_saturation
 
-    compared, run = given.comparison, given.comparison.run
-    others = {
-        "gate": given.gate,
-        "sequential": compared.sequential,
-        "width": compared.width,
-        "rounds": compared.rounds,
-        "control": compared.control,
-        "users": given.users,
-        "rate": given.rate,
-        "bound": given.bound,
-        "warmup": given.warmup,
-        "requests-from": given.requests_from,
-        "routes": given.routes,
-        "host": run.host,
-        "client-host": run.client_host,
-        "topology": compared.data.topology,
-        "trees": compared.data.trees,
-        "utilization": compared.data.utilization,
-    }
-    for option, value in others.items():
-        if value:
-            raise UsageError(f"--{option} with --slo: capacities are compared by loads of their own; leave it out")
+    compared = given.comparison
+    why = "with --slo: capacities are compared by loads of their own; leave it out"
+    options.refuse(given, _NOT_WITH_SLO, why)
     return measure_saturation(
         compared,
         ApplicationOptions(
+            given.requests,
             axis=(f"variant={','.join(variants)}",),
-            control=None,
-            requests=given.requests,
             plan=given.plan,
-            given={name: value for name in OVERRIDING if (value := getattr(given, name, None))},
+            setup=given.setup,
+            template_db=given.template_db,
+            database=given.database,
             python=compared.python,
             seed=first_given(compared.data.seed, default=options.SEED),
         ),

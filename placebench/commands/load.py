@@ -294,25 +294,15 @@ def _workload(given: LoadCommandOptions) -> "tuple[Request, ...]":
 
 
 def _locustfile_spec(given: LoadCommandOptions) -> "LoadSpec":
-    """Return the spec for a user's locustfile; raise LoadError for an option that the locustfile itself decides."""
+    """Return the spec for a user's locustfile; raise UsageError for an option that the locustfile itself decides."""
     from placebench.compare.load.load_run import LoadSpec
 
-    decided = {
-        "request": given.workload.requests_given,
-        "login": given.workload.login,
-        "rate": given.rate,
-        "requests": given.requests,
-        "warmup": given.warmup,
-        "response-timeout": given.response_timeout,
-        "insecure": given.insecure,
-        "db": given.db,
-    }
-    for option, value in decided.items():
-        if value:
-            raise LoadError(
-                f"--{option} with --locustfile: the locustfile says what is sent, when, and what is a failure; give "
-                "--users and --time, or write a LoadTestShape in it"
-            )
+    options.refuse(
+        given,
+        ("requests_given", "login", "rate", "requests", "warmup", "response_timeout", "insecure", "db"),
+        "with --locustfile: the locustfile says what is sent, when, and what is a failure; give --users and --time, or "
+        "write a LoadTestShape in it",
+    )
     return LoadSpec(
         url=given.url,
         kind=str(given.locustfile),
@@ -423,19 +413,11 @@ def _search_spec(given: LoadCommandOptions) -> "LoadSpec":
     from placebench.compare.load.load_run import LoadSpec
 
     search = "--slo" if given.slo else "--until-errors"
-    of_other_loads = {
-        "requests": given.requests,
-        "locustfile": given.locustfile,
-        "check-writes": given.check_writes,
-        "expect-workers": given.expect_workers,
-        "hosts": given.hosts,
-        "bind": given.bind,
-        "profile": given.profile,
-        "telemetry": given.telemetry,
-    }
-    for option, value in of_other_loads.items():
-        if value:
-            raise LoadError(f"--{option} with {search}: a search makes a load of its own, in steps of --time")
+    options.refuse(
+        given,
+        ("requests", "locustfile", "check_writes", "expect_workers", "hosts", "bind", "profile", "telemetry"),
+        f"with {search}: a search makes a load of its own, in steps of --time",
+    )
     timeout_s = _RESPONSE_TIMEOUT_S if given.slo else _SEARCH_TIMEOUT_S
     return LoadSpec(
         url=given.url,

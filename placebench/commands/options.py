@@ -9,13 +9,13 @@ has the expected and the given value.
 import os
 import re
 from argparse import SUPPRESS, Action, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from placebench import addresses, limits
-from placebench.errors import DatabaseError, PlacebenchError
+from placebench.errors import DatabaseError, PlacebenchError, UsageError
 from placebench.gates import SECONDS
 from placebench.paths import is_file
 
@@ -172,6 +172,27 @@ def read(kind: type[_Options], parsed: Namespace) -> _Options:
             value = getattr(parsed, each.name)
             values[each.name] = tuple(value) if isinstance(value, list) else value
     return kind(**values)
+
+
+def refuse(given: "DataclassInstance", names: Iterable[str], why: str) -> None:
+    """Raise UsageError for the first of the options *names* that was given.
+
+    names: fields of *given* or of its parts, such as check_writes for --check-writes. why: what is said after it.
+    """
+    values = _values_by_name(given)
+    for name in names:
+        if value := values[name]:
+            option = value[0][0] if name == "requests_given" else f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} {why}")
+
+
+def _values_by_name(given: "DataclassInstance") -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for each in fields(given):
+        value = getattr(given, each.name)
+        is_part = is_dataclass(value) and not isinstance(value, type)
+        values |= _values_by_name(value) if is_part else {each.name: value}
+    return values
 
 
 def take_files(given: _Dataclass) -> tuple[_Dataclass, tuple[Path, ...]]:

@@ -18,6 +18,7 @@ from placebench.errors import UsageError
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
 
+    from placebench.compare.what.data_setup import DatabaseKind
     from placebench.compare.what.trials import Experiment
     from placebench.http_session import Request
     from placebench.study.application_matrix import ApplicationMatrix
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 _SERVERS: Final = ("uwsgi", "gunicorn", "uvicorn", "hypercorn", "granian", "mod_wsgi")
 DATABASES: Final = ("postgresql", "mariadb", "sqlite", "none")
-OVERRIDING: Final = ("setup", "template_db", "database", "users", "rate")
-"""Options that override a key of the plan."""
 _NOT_HERE: Final = {
     "trials": "placebench compare",
     "control": "placebench compare",
@@ -43,14 +42,21 @@ _NOT_HERE: Final = {
 class ApplicationOptions:
     """The options that say which application a study measures, with which values of its axes."""
 
-    axis: Sequence[str]
-    control: Sequence[str] | None
     requests: options.RequestOptions
-    plan: Path | None
-    given: Mapping[str, Any]
-    """Options that override a key of the plan, by the name of the key."""
-    python: Path | None
-    seed: int
+    axis: tuple[str, ...] | None = None
+    control: tuple[str, ...] | None = None
+    plan: Path | None = None
+    setup: str | None = None
+    template_db: str | None = None
+    database: "DatabaseKind | None" = None
+    python: Path | None = None
+    seed: int = options.SEED
+
+    @property
+    def overriding(self) -> dict[str, Any]:
+        """The given options that override a key of the plan, by the name of the key."""
+        given = {name: getattr(self, name, None) for name in ("setup", "template_db", "database", "users", "rate")}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def add_control(parser: ArgumentParser) -> None:
@@ -143,11 +149,12 @@ def read_application(
     for name in without:
         if getattr(plan, name, None) is not None:
             say(f"{plan.source}: {name} does not apply to {what}, which makes loads of its own")
-    texts = [*(str(value) for value in given.given.values()), *given.requests.login]
+    overriding = given.overriding
+    texts = [*(str(value) for value in overriding.values()), *given.requests.login]
     texts += [text for _, text in given.requests.requests_given]
     known = plan_names(given.plan).union(*(re.findall(r"\{([\w-]+)\}", text) for text in texts))
     axes: dict[str, tuple[Any, ...]] = {}
-    for name, values in read_axes(given.axis).items():
+    for name, values in read_axes(given.axis or ()).items():
         if name in RESERVED:
             raise UsageError(f"--axis {name}: {{{name}}} has a meaning of its own in a plan: choose another name")
         if name in without:
@@ -162,14 +169,14 @@ def read_application(
         if not plan.variants and plan.tables.app is None:
             raise UsageError(f"{plan.source} has no table [tool.placebench.app] with an application to measure")
         axes["variant"] = plan.variants or (APP,)
-    said = [*given.given, *(["python"] if given.python else [])]
+    said = [*overriding, *(["python"] if given.python else [])]
     if twice := [name for name in said if name in axes]:
         raise UsageError(f"--{twice[0].replace('_', '-')} and --axis {twice[0]}: leave one of them away")
     matrix = ApplicationMatrix(
         plan=given.plan,
         axes=axes,
         control=read_control(given.control, axes),
-        given={**given.given, **dict.fromkeys(without)},
+        given={**overriding, **dict.fromkeys(without)},
         requests=partial(_requests, given.requests),
         python=given.python,
         seed=given.seed,

@@ -3,8 +3,7 @@
 from argparse import ArgumentParser
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from placebench import limits
 from placebench.commands import STARTS_SERVERS, Command, options
@@ -22,7 +21,6 @@ from placebench.commands.study import (
     read_work,
 )
 from placebench.commands.study_application import (
-    OVERRIDING,
     ApplicationOptions,
     add_application,
     add_control,
@@ -32,30 +30,28 @@ from placebench.commands.study_application import (
 )
 from placebench.errors import UsageError
 
-if TYPE_CHECKING:
-    from placebench.compare.what.data_setup import DatabaseKind
+_OF_APPLICATIONS: Final = (
+    *("plan", "setup", "template_db", "database", "users", "rate", "python", "rounds", "server", "login"),
+    "requests_given",
+)
 
-_OF_COMMANDS: Final = ("jobs", "timeout")
-_OF_APPLICATIONS: Final = ("plan", "setup", "template_db", "database", "users", "rate", "python", "rounds")
+
+@dataclass(frozen=True)
+class LoadedApplicationOptions(ApplicationOptions):
+    """The options of an application that is measured under a load of the user's choice."""
+
+    users: int | None = None
+    rate: float | None = None
 
 
 @dataclass(frozen=True)
 class StudyMatrixOptions(OwnStudyOptions):
     """The options of `placebench study matrix`; work: the words of a command with {AXIS} in them, or none."""
 
-    requests: options.RequestOptions
+    application: LoadedApplicationOptions
     work: tuple[str, ...]
-    axis: tuple[str, ...]
-    control: tuple[str, ...] | None
     jobs: int | None
     count: str | None
-    plan: Path | None
-    setup: str | None
-    template_db: str | None
-    database: "DatabaseKind | None"
-    users: int | None
-    rate: float | None
-    python: Path | None
     rounds: int | None
 
 
@@ -111,12 +107,7 @@ def _run(given: StudyMatrixOptions) -> int:
     """Measure each combination; those that cannot be measured are named."""
     if not given.work:
         return _measure_application(given)
-    named = [f"--{name.replace('_', '-')}" for name in _OF_APPLICATIONS if getattr(given, name) is not None]
-    named += ["--server"] if given.run.server else []
-    named += ["--login"] if given.requests.login else []
-    named += [option for option, _ in given.requests.requests_given]
-    if named:
-        raise UsageError(f"{named[0]} is for an application, and a command was given: leave one of the two away")
+    options.refuse(given, _OF_APPLICATIONS, "is for an application, and a command was given: leave one of the two away")
     return _measure_command(given)
 
 
@@ -125,8 +116,8 @@ def _measure_command(given: StudyMatrixOptions) -> int:
     from placebench.study.matrix import CommandMatrix
     from placebench.study.workers import Work
 
-    axes = read_axes(given.axis, given.work)
-    control = read_control(given.control, axes)
+    axes = read_axes(given.application.axis or (), given.work)
+    control = read_control(given.application.control, axes)
     if "://" in given.work[0] or FUNCTION.fullmatch(given.work[0]):
         raise UsageError(
             f"{given.work[0]} is no command: versions of an application are an axis, as --axis variant=main,HEAD "
@@ -142,20 +133,11 @@ def _measure_command(given: StudyMatrixOptions) -> int:
 
 def _measure_application(given: StudyMatrixOptions) -> int:
     """Measure the application of the plan; measurements are reported even if the run is interrupted or fails."""
-    for name in _OF_COMMANDS:
-        if getattr(given, name) is not None:
-            raise UsageError(f"--{name} is for a command, and none was given after --: leave it out, or name one")
-    check_count(given.count)
-    application = ApplicationOptions(
-        axis=given.axis,
-        control=given.control,
-        requests=given.requests,
-        plan=given.plan,
-        given={name: value for name in OVERRIDING if (value := getattr(given, name)) is not None},
-        python=given.python,
-        seed=given.seed,
+    options.refuse(
+        given, ("jobs", "timeout"), "is for a command, and none was given after --: leave it out, or name one"
     )
-    matrix, plan = read_application(application, "an application's matrix")
+    check_count(given.count)
+    matrix, plan = read_application(given.application, "an application's matrix")
     matrix = replace(matrix, rounds=given.rounds, count=given.count or "", is_quick=given.preset == "quick")
     repeats = first_given(given.replicates, plan.replicates, default=options.STUDY_REPLICATES)
     return measure_cells(given, matrix, partial(matrix.spec, repeats=max(1, repeats)), name="study-matrix")

@@ -24,17 +24,8 @@ _LATENCIES: Final = ("0", "26", "50", "180", "250", "370", "50+180")
 _QUICK_LATENCIES: Final = ("0", "50")
 _TIMEOUT_S: Final = 600.0
 _VARIABLE: Final = "DATABASE_URL"
-_WITH_COMMAND: Final = ("axis", "link", "prepare", "timeout")
-_WITH_APPLICATION: Final = (
-    "variants",
-    "plan",
-    "between",
-    "compress",
-    "operations",
-    "clients",
-    "requests_given",
-    "login",
-)
+_OF_COMMANDS = ("axis", "link", "prepare", "timeout")
+_OF_APPLICATIONS = ("variants", "plan", "between", "compress", "operations", "clients", "requests_given", "login")
 
 
 @dataclass(frozen=True)
@@ -42,8 +33,6 @@ class StudyNetworkOptions(options.RunCommandOptions):
     """The options of `placebench study network`; work: the words of a command, empty for applications of a plan."""
 
     requests: options.RequestOptions
-    requests_given: tuple[tuple[str, str], ...]
-    login: tuple[str, ...]
     work: tuple[str, ...]
     axis: tuple[str, ...] | None
     link: str | None
@@ -168,13 +157,10 @@ def _run(given: StudyNetworkOptions) -> int:
     """Measure the command or the applications behind every link; those that fail are named."""
     from placebench.study.behind_link import Links
 
-    for names, is_wrong, other in (
-        (_WITH_COMMAND, not given.work, "a command: put it behind --"),
-        (_WITH_APPLICATION, bool(given.work), "an application: leave it or the command away"),
-    ):
-        if is_wrong and (wrong := next((name for name in names if getattr(given, name)), None)):
-            option = "request" if wrong == "requests_given" else wrong.replace("_", "-")
-            raise UsageError(f"--{option} is for {other}")
+    if given.work:
+        options.refuse(given, _OF_APPLICATIONS, "is for an application: leave it or the command away")
+    else:
+        options.refuse(given, _OF_COMMANDS, "is for a command: put it behind --")
     links = Links(
         links=given.latency_ms or (_QUICK_LATENCIES if given.preset == "quick" else _LATENCIES),
         bytes_per_s=None if given.bandwidth_mbit is None else given.bandwidth_mbit * 1e6 / 8,

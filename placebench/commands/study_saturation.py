@@ -2,21 +2,16 @@
 
 from argparse import ArgumentParser
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from placebench import limits
 from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.study_application import (
-    OVERRIDING,
     ApplicationOptions,
     add_application,
     add_control,
     measure_saturation,
 )
-
-if TYPE_CHECKING:
-    from placebench.compare.what.data_setup import DatabaseKind
 
 _STEP_S, _QUICK_STEP_S = 10.0, 3.0
 
@@ -25,20 +20,12 @@ _STEP_S, _QUICK_STEP_S = 10.0, 3.0
 class StudySaturationOptions(options.RunCommandOptions):
     """The options of `placebench study saturation`."""
 
-    requests: options.RequestOptions
+    application: ApplicationOptions
     slo: str | None
     users: tuple[int, ...] | None
-    axis: tuple[str, ...] | None
-    control: tuple[str, ...] | None
-    plan: Path | None
-    setup: str | None
-    template_db: str | None
-    database: "DatabaseKind | None"
-    python: Path | None
     time: float | None
     replicates: int | None
     preset: str | None
-    seed: int
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -71,12 +58,10 @@ def _configure(parser: ArgumentParser) -> None:
         help=f"seconds of each step, at least (default: {_STEP_S:g}; --preset quick: {_QUICK_STEP_S:g})",
     )
     add_application(parser)
-    options.add_server(parser)
     options.add_replicates(parser, options.STUDY_REPLICATES, at_least=1)
     options.add_preset(parser, quick=f"steps of {_QUICK_STEP_S:g} s", default="all")
     options.add_seed(parser, "seed of the order of the measurements and of the arrivals")
-    options.add_out(parser, "folder of the run (default: a new one in profiles/)")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or with the newest one")
+    options.add_run(parser)
     options.add_output(parser, markdown=True, page=True)
 
 
@@ -84,15 +69,7 @@ def _run(given: StudySaturationOptions) -> int:
     """Measure each combination; those that cannot be measured are named."""
     return measure_saturation(
         given,
-        ApplicationOptions(
-            axis=given.axis or (),
-            control=given.control,
-            requests=given.requests,
-            plan=given.plan,
-            given={name: value for name in OVERRIDING if (value := getattr(given, name, None)) and name != "users"},
-            python=given.python,
-            seed=given.seed,
-        ),
+        given.application,
         slo=given.slo,
         users=given.users or (),
         step_s=given.time or (_QUICK_STEP_S if given.preset == "quick" else _STEP_S),

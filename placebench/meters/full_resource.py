@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from placebench import units
 from placebench.errors import DatabaseError
 from placebench.meters.meters import LOCAL_HOSTS, Backends, read_backends
-from placebench.meters.processes import read_cpu_by_pid, read_cpu_wait_s, read_descendants
+from placebench.meters.processes import read_cpu_by_pid, read_cpu_wait_s, read_descendants, read_parent
 from placebench.meters.readings import Full, Usage
 from placebench.meters.wait_events import read_waits
 from placebench.runtime.postgres import open_connection
@@ -153,7 +153,7 @@ def _usage(readings: Sequence[_Reading]) -> Usage:
     by_process = {pid: (now - before.by_process.get(pid, 0.0)) / took_s for pid, now in after.by_process.items()}
     by_thread = [(now - before.by_thread.get(key, 0.0)) / took_s for key, now in after.by_thread.items()]
     busiest = max(by_process, key=by_process.__getitem__, default=None)
-    parents = {parent for pid in by_process if (parent := _parent(pid)) in by_process}
+    parents = {parent for pid in by_process if (parent := read_parent(pid)) in by_process}
     workers = [pid for pid in by_process if pid not in parents] or list(by_process)
     backends: dict[int, float] = {}
     if before.backends and after.backends:
@@ -215,13 +215,6 @@ def _thread_cpu(pids: Iterable[int]) -> dict[tuple[int, int], float]:
             with suppress(OSError):
                 found[pid, int(task.name)] = int((task / "schedstat").read_text().split()[0]) / 1e9
     return found
-
-
-def _parent(pid: int) -> int | None:
-    try:
-        return int((_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
-    except OSError:
-        return None
 
 
 # --- what was full

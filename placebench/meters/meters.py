@@ -14,7 +14,7 @@ from sqlalchemy import NullPool, Row, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from placebench.errors import DatabaseError
-from placebench.meters.processes import cpu_between, read_cpu_by_pid, read_pss_bytes
+from placebench.meters.processes import cpu_between, read_cpu_by_pid, read_parent, read_pss_bytes
 from placebench.meters.readings import Meters
 from placebench.runtime.postgres import APPLICATION_NAME, open_connection
 
@@ -74,7 +74,7 @@ def inspect_backends(database_url: str) -> Backends | str:
         return "the database is on another machine"
     with open_connection(database_url) as connection:
         found = connection.execute(text(_BACKENDS), {"ours": APPLICATION_NAME}).one()
-        server_pid = _parent(found.own)
+        server_pid = read_parent(found.own)
     io_workers = [pid for pid in found.io_workers if b"io worker" in _command_line(pid)]
     pids = [*found.clients, *io_workers]
     if not all(is_postgresql(pid) for pid in pids):
@@ -136,13 +136,6 @@ def _why_incomplete(found: Row[Any], io_workers: list[int]) -> str:
 def is_postgresql(pid: int) -> bool:
     """Return whether *pid* is a PostgreSQL process; the pids of a container's server may be others' here."""
     return b"postgres" in _command_line(pid)
-
-
-def _parent(pid: int) -> int | None:
-    try:
-        return int((_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return None
 
 
 def _command_line(pid: int) -> bytes:

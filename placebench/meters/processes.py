@@ -52,6 +52,14 @@ def has_ready_thread(pids: Iterable[int]) -> bool:
     return False
 
 
+def read_parent(pid: int) -> int | None:
+    """Return the process id of the parent of *pid*; None if the process is gone."""
+    try:
+        return int((_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
 def read_cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
     """Return the CPU seconds so far of each process, by process id."""
     return {pid: read_cpu_s(pid) for pid in pids}

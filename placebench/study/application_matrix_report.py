@@ -22,8 +22,8 @@ from placebench.results import Run
 from placebench.stats import METRICS, median_interval
 from placebench.stats.verdict import EQUIVALENT, FASTER, INCONCLUSIVE, SLOWER
 from placebench.study import overheads
-from placebench.study.overheads import effect_text, point_text
-from placebench.study.session import study_kind
+from placebench.study.overheads import effect_text
+from placebench.study.session import point_text, study_kind
 
 _MAX_COLUMNS = 8
 _SHADES = ((1.03, 0), (1.15, 1), (1.5, 2), (float("inf"), 3))

@@ -32,9 +32,8 @@ from placebench.study.overheads import (
     largest,
     nothing_counted,
     paired_overhead,
-    point_text,
 )
-from placebench.study.session import Measure, Point, StudySpec, study_kind
+from placebench.study.session import Measure, Point, StudySpec, point_text, study_kind
 from placebench.study.workers import OwnWorkersStudy, Work, why_impossible
 
 _Value = TypeVar("_Value")

@@ -17,6 +17,7 @@ from placebench.results import Run
 from placebench.stats import hodges_lehmann, median_interval
 from placebench.stats.hodges_lehmann import MIN_REPLICATES, pseudo_median
 from placebench.stats.verdict import INCONCLUSIVE, decide, minimum_detectable_effect
+from placebench.study.session import point_text
 
 REFUSED = "refused: "
 """Begins the reason of a measurement whose figures are not shown, because its responses or data differ."""
@@ -118,11 +119,6 @@ def axis_columns(axes: Iterable[str]) -> list[Column]:
 
 def _axis_text(axis: str, point: Mapping[str, Any]) -> str:
     return str(point[axis])
-
-
-def point_text(point: Mapping[str, Any]) -> str:
-    """Return a combination as text, such as 'variant new, users 8'."""
-    return ", ".join(f"{axis} {value}" for axis, value in point.items())
 
 
 def effect_text(row: Mapping[str, Any], of: str = "") -> str:

@@ -24,8 +24,8 @@ from placebench.results import Run
 from placebench.stats import METRICS
 from placebench.stats.verdict import FASTER, SLOWER
 from placebench.study import overheads
-from placebench.study.overheads import effect_text, point_text
-from placebench.study.session import study_kind
+from placebench.study.overheads import effect_text
+from placebench.study.session import point_text, study_kind
 
 _ROLES: tuple[Role, ...] = ("baseline", "variant", "between")
 _VERDICTS = {FASTER: "lower", SLOWER: "higher"}

@@ -150,8 +150,8 @@ class StudySession(ABC, Generic[_Setup]):
         for point, repeat in self._all():
             if _key(point, repeat) in self._done:
                 continue
-            step = f"repeat {repeat + 1} of {self._spec.repeats}: {_point_text(point)}"
-            if _point_text(point) in self._failed:
+            step = f"repeat {repeat + 1} of {self._spec.repeats}: {point_text(point)}"
+            if point_text(point) in self._failed:
                 self._run.say(f"{step}: left out, it failed before")
                 continue
             self._run.begin_step("measurements", step)
@@ -173,7 +173,7 @@ class StudySession(ABC, Generic[_Setup]):
         if made.invalid is None:
             self._done.add(_key(point, repeat))
         else:
-            self._run.note(f"{_point_text(point)} failed: {made.invalid}")
+            self._run.note(f"{point_text(point)} failed: {made.invalid}")
         if is_final:
             self._give_up((point, repeat), str(made.invalid))
             return None
@@ -181,7 +181,7 @@ class StudySession(ABC, Generic[_Setup]):
 
     def _give_up(self, measured: tuple[Point, int], reason: str) -> None:
         """Leave the point out; raises as `_check_data` does."""
-        self._failed[_point_text(measured[0])] = reason
+        self._failed[point_text(measured[0])] = reason
         self._check_data()
 
 
@@ -191,7 +191,7 @@ def in_order(points: Sequence[Point], repeat: int, *, seed: int) -> list[Point]:
     return order if repeat % 2 == 0 else order[::-1]
 
 
-def _point_text(point: Point) -> str:
+def point_text(point: Point) -> str:
     """Return the point as text, such as 'variant naive, latency_ms 50'."""
     return ", ".join(f"{name} {value}" for name, value in point.items())
 

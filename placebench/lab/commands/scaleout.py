@@ -189,17 +189,11 @@ def _machines(given: ServingOptions) -> "dict[str, RemoteHost]":
     from placebench.lab.scaleout.remote import check_roles
     from placebench.meters.remote_hosts import read_hosts
 
-    of_this_machine = {
-        "replicas": given.replicas,
-        "write": given.write,
-        "fault": given.fault,
-        "namespaces": given.namespaces,
-    }
-    for option, value in of_this_machine.items():
-        if value:
-            raise ServerError(
-                f"--{option} with a hosts file: leave it out, or give a number of --hosts on this machine"
-            )
+    options.refuse(
+        given,
+        ("replicas", "write", "fault", "namespaces"),
+        "with a hosts file: leave it out, or give a number of --hosts on this machine",
+    )
     return check_roles(read_hosts(given.hosts))
 
 

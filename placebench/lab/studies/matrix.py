@@ -32,7 +32,8 @@ from placebench.report.study_report import (
 )
 from placebench.results import Run
 from placebench.stats import median_interval
-from placebench.study.overheads import control_measurements, paired_overhead, point_text
+from placebench.study.overheads import control_measurements, paired_overhead
+from placebench.study.session import point_text
 
 
 class _MatrixPoint(TypedDict, total=False):

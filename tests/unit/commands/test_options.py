@@ -11,6 +11,7 @@ import pytest
 
 from placebench.cli import parser_of
 from placebench.commands import COMMANDS, options
+from placebench.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,34 @@ def test_a_dataclass_is_made_of_what_was_parsed() -> None:
     assert options.read(BreadOptions, parsed) == BreadOptions(
         data=options.DataOptions("gpu-hosts", None, 7, 0.5), loaves=("rye", "rye")
     )
+
+
+@dataclass(frozen=True)
+class Load:
+    """Options, some of which are in a part."""
+
+    workload: options.RequestOptions
+    check_writes: bool = False
+    users: int | None = None
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (Load(options.RequestOptions(), check_writes=True, users=4), "--check-writes is not for this"),
+        (Load(options.RequestOptions((("--header", "A: b"),)), users=4), "--header is not for this"),
+        (Load(options.RequestOptions(login=("GET /in",))), "--login is not for this"),
+    ],
+)
+def test_the_first_option_that_does_not_apply_is_named(given: Load, told: str) -> None:
+    """As the user wrote it; what was not given is not complained of."""
+    names = ("check_writes", "requests_given", "login", "users")
+
+    with pytest.raises(UsageError) as refused:
+        options.refuse(given, names, "is not for this")
+
+    assert told == str(refused.value)
+    options.refuse(Load(options.RequestOptions()), names, "is not for this")
 
 
 def test_a_topology_that_is_a_file_goes_along(tmp_path: Path) -> None:
