@@ -11,10 +11,7 @@ GATES = ("statements <= 1.0x", "round_trips <= 1.0x", "rows <= 1.0x")
 """The default gates: counts, which are the same on every machine."""
 _GATES_BY_COUNTER = {"proxy": GATES, "profiler": ("statements <= 1.0x", "rows <= 1.0x"), "nothing": ()}
 """The default gates by what counts statements: one that is not measured would fail each job as inconclusive."""
-_PATHS: dict[ServiceName, str] = {
-    "github": ".github/workflows/placebench.yml",
-    "gitlab": ".gitlab/placebench.yml",
-}
+_PATHS: dict[ServiceName, str] = {"github": ".github/workflows/placebench.yml", "gitlab": ".gitlab/placebench.yml"}
 
 
 def job_path(service: ServiceName) -> Path:

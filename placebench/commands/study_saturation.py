@@ -6,12 +6,7 @@ from typing import Any
 
 from placebench import limits
 from placebench.commands import STARTS_SERVERS, Command, options
-from placebench.commands.study_application import (
-    ApplicationOptions,
-    add_application,
-    add_control,
-    measure_saturation,
-)
+from placebench.commands.study_application import ApplicationOptions, add_application, add_control, measure_saturation
 
 _STEP_S, _QUICK_STEP_S = 10.0, 3.0
 

@@ -160,18 +160,7 @@ class CompareSettings:
         Settings that may change between sessions, such as the number of replicates of a sequential run, are left out.
         """
         free = ("replicates", "width") if self.sequential else ("sequential", "width")
-        left_out = (
-            "variants",
-            "workload",
-            "trials",
-            "plan",
-            "machine",
-            "users",
-            "rate",
-            "control",
-            *_FREE,
-            *free,
-        )
+        left_out = ("variants", "workload", "trials", "plan", "machine", "users", "rate", "control", *_FREE, *free)
         kept = {name: value for name, value in vars(self).items() if name not in left_out}
         variants = [variant.to_json() for variant in self.variants]
         trials = [asdict(each) for each in self.trials]

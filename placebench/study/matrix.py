@@ -26,13 +26,7 @@ from placebench.report.study_report import (
 from placebench.results import Run
 from placebench.stats import median_interval
 from placebench.study.axes import fill_words
-from placebench.study.overheads import (
-    axis_columns,
-    control_measurements,
-    largest,
-    nothing_counted,
-    paired_overhead,
-)
+from placebench.study.overheads import axis_columns, control_measurements, largest, nothing_counted, paired_overhead
 from placebench.study.session import Measure, Point, StudySpec, point_text, study_kind
 from placebench.study.workers import OwnWorkersStudy, Work, why_impossible
 

@@ -7,14 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from placebench.compare.keep.records import LoadResult
-from placebench.compare.load.knee import (
-    PILOT_RESOLUTION,
-    RESOLUTION,
-    KneeLoad,
-    find_knee,
-    next_guess,
-    rates_around,
-)
+from placebench.compare.load.knee import PILOT_RESOLUTION, RESOLUTION, KneeLoad, find_knee, next_guess, rates_around
 from placebench.compare.load.load_run import LoadSpec, run_load
 from placebench.compare.load.load_steps import LoadStep, Objective, Saturation
 from placebench.compare.load.step_outcomes import judge_load, until_errors

@@ -276,11 +276,7 @@ class _Sender:
         cpu_before, started, reply = time.thread_time(), self._clock(), None
         try:
             reply = send(
-                self._url,
-                call.method,
-                call.path,
-                headers=_headers(self._url, call, self._session),
-                body=call.body,
+                self._url, call.method, call.path, headers=_headers(self._url, call, self._session), body=call.body
             )
             failure = _failure(call, reply)
         except OSError as error:

@@ -105,12 +105,7 @@ def load_closed(setup: PassSetup, variant: str, *, time_s: float, same: SameResp
 
 
 def load_open(
-    setup: PassSetup,
-    variant: str,
-    *,
-    time_s: float,
-    rate_per_s: float,
-    rules: LoadRules = LOAD_RULES,
+    setup: PassSetup, variant: str, *, time_s: float, rate_per_s: float, rules: LoadRules = LOAD_RULES
 ) -> LoadPass:
     """Load the variant in an open loop, on a seeded schedule; the pass is saved as locust-<variant>-open.json.
 

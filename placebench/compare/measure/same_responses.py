@@ -90,11 +90,7 @@ class SameResponses:
         """What the head says beside: routes that were left out, places and tables that are not compared."""
 
     def begin_again(
-        self,
-        rules: Mapping[str, ResponseRules],
-        *,
-        varying: Mapping[str, list[str]],
-        left_out: Mapping[str, str],
+        self, rules: Mapping[str, ResponseRules], *, varying: Mapping[str, list[str]], left_out: Mapping[str, str]
     ) -> None:
         """Forget all responses; from now on these *rules* are those of single requests, by their labels.
 

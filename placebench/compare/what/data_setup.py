@@ -61,13 +61,7 @@ class DataKind(Protocol):
     """A way to generate data sets."""
 
     def find(
-        self,
-        name: str,
-        *,
-        seed: int,
-        trees: int | None,
-        utilization: float | None,
-        database: DatabaseKind,
+        self, name: str, *, seed: int, trees: int | None, utilization: float | None, database: DatabaseKind
     ) -> tuple[DataSetup, str]:
         """Return the data set of this name, and the request that it is designed for.
 

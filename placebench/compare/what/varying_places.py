@@ -34,8 +34,7 @@ class VaryingPlaces(Struct, frozen=True):
     def added_to(self, rules: ResponseRules) -> ResponseRules:
         """Return the rules with these places ignored too."""
         return structs.replace(
-            rules,
-            **{name: (*getattr(rules, name), *sorted(getattr(self, name))) for name in self.__struct_fields__},
+            rules, **{name: (*getattr(rules, name), *sorted(getattr(self, name))) for name in self.__struct_fields__}
         )
 
     def named(self) -> list[str]:

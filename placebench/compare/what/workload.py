@@ -279,12 +279,7 @@ def read_workload(
     calls = _calls(given, api.headers, api.expect_status)
     cycle = _cycle([each.weight for each in given], seed)
     return Workload(
-        calls=calls,
-        cycle=cycle,
-        login=logins,
-        rules=rules,
-        notes=tuple(notes),
-        leaves_out=keys.routes == "keep-going",
+        calls=calls, cycle=cycle, login=logins, rules=rules, notes=tuple(notes), leaves_out=keys.routes == "keep-going"
     )
 
 
