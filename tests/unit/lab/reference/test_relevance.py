@@ -1,4 +1,4 @@
-"""What a request can tell apart in what providers have: sums of amounts, bounded whatever is requested."""
+"""What a request can tell apart in what providers have: sums of amounts, bounded whatever is requested; aggregates."""
 
 import tracemalloc
 from itertools import combinations
@@ -6,7 +6,9 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placebench.lab.reference.candidates.dedup.equivalence import EquivalenceClasses
 from placebench.lab.reference.candidates.dedup.relevance import MAX_SUMS, Assessor, possible_sums
+from placebench.lab.reference.candidates.dedup.tree_index import ROOT, InventoryType, TreeClass, TreeIndex
 from placebench.lab.reference.domain.candidates_query import parse_query
 
 LARGEST = 2**31 - 1
@@ -46,3 +48,18 @@ def test_a_request_of_many_different_amounts_takes_little_memory() -> None:
 
     assert assessor.contended == assessor.amounts == {"VCPU": range(2**31)}
     assert peak_bytes < 1_000_000
+
+
+def test_only_the_aggregates_that_a_request_names_are_told_apart() -> None:
+    """Hosts in neither, one or both of two aggregates are four kinds; a request that names one of them sees two."""
+    named, other = "00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000000b"
+    index = TreeIndex()
+    host = index.intern_provider((InventoryType("VCPU", 1, 1),), ())
+    for root_id, uuids in enumerate([{named}, {other}, set[str](), {named, other}]):
+        layout = index.intern_tree((host,), (ROOT,))
+        index.put(root_id, TreeClass(layout, (8,), ("",), (frozenset(uuids),)), [f"host {root_id}"])
+
+    classes = EquivalenceClasses(index, Assessor(parse_query(f"resources=VCPU:1&member_of={named}"))).all()
+
+    trees = [[tree[0] for tree in each.trees] for each in classes]
+    assert [["host 0", "host 3"], ["host 1", "host 2"]] == trees

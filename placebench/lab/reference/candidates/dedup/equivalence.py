@@ -109,7 +109,8 @@ class EquivalenceClasses:
         self._equivalent: dict[Hashable, int] = {}
         self._relevances: list[Relevance] = []
         self._numbers = Memo(self._number)
-        self._wanted = Memo(self._find_wanted)
+        named = assessor.named_aggregates
+        self._named_in: Memo[_Aggregates, _Aggregates] = Memo(lambda each: tuple(map(named.intersection, each)))
         self._usable = Memo(self._find_usable)
         self._usable_in = Memo(self._find_usable_in)
         self._candidates: dict[object, AnchorCandidates] = {}
@@ -126,7 +127,7 @@ class EquivalenceClasses:
         self._with_sharing = frozenset(self._sharing_in)
         self._elsewhere = groups_in_tree(index, assessor, _UNNAMED)
         around = [(each.root_id, each.uuid, each.aggregates) for each in self._sharing]
-        self._key = assessor.equivalence, assessor.by_aggregates, *self._kinds, *around
+        self._key = assessor.equivalence, named, *self._kinds, *around
         limit = assessor.request.limit
         self._keeps = (
             index.provider_count <= MAX_KEPT_PROVIDERS
@@ -163,7 +164,7 @@ class EquivalenceClasses:
             (number, wanted)
             if isinstance(wanted, range)
             else (number, *[bisect_left(layout.amounts(number), amount) for amount in wanted])
-            for number, wanted in self._wanted[layout]
+            for number, wanted in self._wanted(layout)
         ]
         key = self._key, *ranks
         if key not in layout.alike:
@@ -182,7 +183,7 @@ class EquivalenceClasses:
     def _of_layout(
         self, layout: TreeLayout, found: dict[TreeClass, dict[int, TreeTexts]], special: _Special
     ) -> Iterator[AlikeTrees]:
-        """Group trees with equal levels of amounts, equal aggregates and equal sharing providers.
+        """Group trees with equal levels of amounts, and equal sharing providers and aggregates that matter.
 
         Only one tree of each group is searched.
         found: classes of this layout, each with some of its trees by root id.
@@ -224,14 +225,14 @@ class EquivalenceClasses:
         return [tree for each in classes for tree in found[each].values()]
 
     def _columns(self, layout: TreeLayout, classes: Collection[TreeClass]) -> Iterator[list[Hashable]]:
-        """Yield columns with a value per class: levels of amounts in the request, sharing providers, and aggregates."""
+        """Yield columns, with a value per class: levels of amounts, usable sharing providers, and named aggregates."""
         level = self._assessor.equivalence.level
-        for number, amounts in self._wanted[layout]:
+        for number, amounts in self._wanted(layout):
             yield [level(amounts, each.most[number]) for each in classes]
         if self._sharing:
             yield [self._usable[each.aggregates, _UNNAMED].kinds for each in classes]
-        if self._assessor.by_aggregates:
-            yield [each.aggregates for each in classes]
+        if self._assessor.named_aggregates:
+            yield [self._named_in[each.aggregates] for each in classes]
 
     def _class(self, tree_class: TreeClass, trees: Collection[TreeTexts], root_id: int) -> EquivalenceClass:
         usable = self._usable[tree_class.aggregates, root_id] if self._sharing else _NOTHING_USABLE
@@ -262,12 +263,14 @@ class EquivalenceClasses:
             self._relevances.append(relevance)
         return number
 
-    def _find_wanted(self, layout: TreeLayout) -> list[tuple[int, Sequence[int]]]:
+    def _wanted(self, layout: TreeLayout) -> list[tuple[int, Sequence[int]]]:
         """Return the numbers of the layout's inventories that the request can use, with the amounts to compare."""
-        wanted = (
-            (number, self._assessor.amounts.get(each.class_name)) for number, (_, each) in enumerate(layout.inventories)
-        )
-        return [(number, amounts) for number, amounts in wanted if amounts]
+        amounts = self._assessor.amounts
+        return [
+            (number, amounts[each.class_name])
+            for number, (_, each) in enumerate(layout.inventories)
+            if each.class_name in amounts
+        ]
 
     def _find_usable(self, tree: tuple[_Aggregates, int]) -> _Usable:
         """Return the sharing providers for a tree's aggregates; only aggregates with a sharing provider matter."""

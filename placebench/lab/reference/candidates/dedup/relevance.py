@@ -10,7 +10,7 @@ compared by levels, one column of amounts at a time, and only one of the trees w
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 from math import gcd
 from typing import Final, NamedTuple
 
@@ -112,10 +112,12 @@ class Assessor:
             for name, demands in self._demands.items()
         }
         """The amounts of each class that one provider may have to give, in ascending order."""
-        self.by_aggregates = any(group.member_of or group.not_member_of for group in request.groups)
-        named = [(*group.required, group.forbidden) for group in request.groups]
-        self._named_traits = request.root_required.union(request.root_forbidden, *chain.from_iterable(named))
-        self._tells_apart = bool(self._named_traits) or self.by_aggregates  # whether eligibilities differ
+        self.named_aggregates: frozenset[str] = frozenset[str]().union(
+            *[uuids for group in request.groups for uuids in (*group.member_of, group.not_member_of)]
+        )
+        """The aggregates that the request names: no others matter to it, except those of sharing providers."""
+        traits = [names for group in request.groups for names in (*group.required, group.forbidden)]
+        self._named_traits = request.root_required.union(request.root_forbidden, *traits)
         self._eligibilities: dict[object, _Eligibility] = {}
         self._satisfied: dict[object, int] = {}
 
@@ -166,9 +168,9 @@ class Assessor:
         return tuple(sums[bisect_right(sums, max(0, free.get(name, 0))) - 1] for name, sums in self.contended.items())
 
     def _eligibility(self, provider: Provider) -> _Eligibility:
-        key: object = None
-        if self._tells_apart:
-            key = self._named_traits & provider.type.trait_set, self.by_aggregates and provider.aggregates
+        key: object = self._named_traits and self._named_traits & provider.type.trait_set
+        if self.named_aggregates:
+            key = key, self.named_aggregates & provider.aggregates
         eligibility = self._eligibilities.get(key)
         if eligibility is None:
             eligibility = self._eligibilities[key] = self._assess(provider)

@@ -176,6 +176,7 @@ class Selection:
 
 
 _PIECE_SIZE: Final = 4_000  # the number of candidates or providers that are written at once: about 2 MB
+_MAX_JOINED: Final = 100_000  # the number of texts after which they are joined
 
 _T = TypeVar("_T")
 
@@ -217,7 +218,18 @@ def write_document(requests: Iterator[list[str]], summaries: Iterator[list[str]]
         _without_first_comma(summaries),
         (["}}"],),
     )
-    return hold("".join(pieces).encode() for pieces in document)
+    return hold(_encoded(document))
+
+
+def _encoded(parts: Iterable[list[str]]) -> Iterator[bytes]:
+    """Yield the JSON as bytes, about 10 MB at a time: most bodies are one such part, which `hold` does not copy."""
+    some: list[str] = []
+    for pieces in parts:
+        some += pieces
+        if len(some) > _MAX_JOINED:
+            yield "".join(some).encode()
+            some = []
+    yield "".join(some).encode()
 
 
 def _without_first_comma(texts: Iterator[list[str]]) -> Iterator[list[str]]:
