@@ -2,10 +2,10 @@
 
 From a HAR file static files, other hosts, cookies and credentials are left out, and the omissions are reported.
 Developer tools of browsers and Playwright write such files (HAR 1.2). Of access logs the common and the combined format
-are known (Apache, nginx, gunicorn, Traefik), lines with such a request in them (uvicorn, Werkzeug, Django's runserver,
-uWSGI, HAProxy, load balancers of AWS), lines of JSON with the names that nginx, Caddy, Traefik, uvicorn and the Elastic
-Common Schema use, and the extended format of the W3C (IIS, CloudFront). A log has neither the bodies nor the headers of
-requests.
+are known (Apache, nginx, gunicorn, Traefik, Envoy), lines with such a request in them (uvicorn, hypercorn, Werkzeug,
+Django's runserver, uWSGI, HAProxy, load balancers of AWS), lines of JSON or of name=value (Heroku's router, lograge, Go)
+with the names that nginx, Caddy, Traefik, Envoy, uvicorn, pino, the Elastic Common Schema and clouds use, and the
+extended format of the W3C (IIS, CloudFront). A log has neither the bodies nor the headers of requests.
 """
 
 import gzip
@@ -189,11 +189,15 @@ def _request(recorded: _Request) -> Request:
 
 
 _METHOD = "GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT|PROPFIND|REPORT|QUERY"
-_QUOTED = re.compile(rf'"({_METHOD}) (\S+)(?: HTTP/[\d.]+)?" (\d{{3}})\b')
+_QUOTED = re.compile(rf'"({_METHOD}) (\S+)(?: (?:HTTP/)?[\d.]+)?" (\d{{3}})\b')
 _UWSGI = re.compile(rf"\] ({_METHOD}) (\S+) => .*\(HTTP/[\d.]+ (\d{{3}})\)")
 _LOAD_BALANCER = re.compile(rf' (?:[-\d.]+ ){{3}}(\d{{3}}|-) (?:\d{{3}}|-) \d+ \d+ "({_METHOD}) (\S+)')
 """AWS: the times in three parts, the status of the balancer and of the target, and the bytes of both directions."""
-_HAPROXY = re.compile(rf' [-+\d]+(?:/[-+\d]+){{4}} (-?\d+) \+?\d+ \S+ \S+ \S{{4}} \d+/.*"({_METHOD}) (\S+)[^"]*"$')
+_HAPROXY = re.compile(
+    rf' [-+\d]+(?:/[-+\d]+){{4}} (-?\d+) \+?\d+ \S+ \S+ \S{{4}} \d+/.*"({_METHOD}) (\S+)[^"]*"(?: \d+/[^"]*)?$'
+)
+"""With the errors and the parameters of TLS after the request, in the format of HTTPS."""
+_PAIR = re.compile(r'(?:^|(?<=\s))([\w.-]+)=(?:"((?:[^"\\]|\\.)*)"|(\S*))')
 _REQUEST_LINE = re.compile(rf"({_METHOD}) (\S+)(?: HTTP/[\d.]+)?$")
 _ESCAPED = re.compile(r"\\x([0-9A-Fa-f]{2})|\\([\"\\])")
 """How nginx (`\\x22`) and Apache (`\\"`) write characters of a request that would end the quotes."""
@@ -205,11 +209,25 @@ _METHODS = (
     "http.request.method",
     "http_method",
     "requestMethod",
+    "httpMethod",
+    "ClientRequestMethod",
     "verb",
     "cs-method",
 )
-_TARGETS = ("uri", "request_uri", "RequestPath", "url.original", "requestUrl", "url", "path", "url.path", "cs-uri-stem")
-_QUERIES = ("query", "query_string", "args", "url.query", "cs-uri-query")
+_TARGETS = (
+    "uri",
+    "request_uri",
+    "RequestPath",
+    "url.original",
+    "requestUrl",
+    "requestUri",
+    "ClientRequestURI",
+    "url",
+    "path",
+    "url.path",
+    "cs-uri-stem",
+)
+_QUERIES = ("query", "query_string", "args", "url.query", "requestQuery", "cs-uri-query")
 _STATUSES = (
     "status",
     "status_code",
@@ -217,11 +235,15 @@ _STATUSES = (
     "OriginStatus",
     "http.response.status_code",
     "response_status",
+    "response_code",
+    "statusCode",
+    "httpStatus",
+    "EdgeResponseStatus",
     "sc-status",
 )
 _LINES = ("request", "request_line", "message", "msg", "log", "event.original")
 """Names of values that hold a request as text: its first line, or a whole line of a log."""
-_INSIDE = ("request", "req", "http", "httpRequest", "scope")
+_INSIDE = ("request", "req", "res", "http", "httpRequest", "properties", "scope")
 """Names of objects that hold some of the values above, as `request` does in a log of Caddy."""
 _SHOWN_LETTERS = 120
 
@@ -262,7 +284,7 @@ def read_access_log(path: Path) -> Iterator[LoggedRequest | None]:
         seen = f"its first line is {first[:_SHOWN_LETTERS]!r}" if first else "it is empty"
         raise PlacebenchError(
             f"{path}: no line has a request, {seen}: expected an access log in the common, combined or extended "
-            "format, of HAProxy or a load balancer of AWS, or lines of JSON with method, uri and status"
+            "format, of HAProxy or a load balancer of AWS, or lines of JSON or of name=value with method, uri and status"
         )
 
 
@@ -276,7 +298,10 @@ def read_line(line: str) -> LoggedRequest | None:
             document = None
         if isinstance(document, dict):
             return _of_document(document)
-    return _of_text(line)
+    if made := _of_text(line):
+        return made
+    pairs = {each[1]: each[3] if each[2] is None else each[2] for each in _PAIR.finditer(line)}
+    return _of_document(pairs) if pairs else None
 
 
 def _of_text(line: str) -> LoggedRequest | None:

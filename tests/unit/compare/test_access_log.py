@@ -93,6 +93,38 @@ def test_the_log_of_each_server_has_the_requests_that_it_was_sent(log: Path) -> 
             ),
             None,
         ),
+        (
+            (
+                "10.0.1.2:33317 [27/Nov/2026:18:40:03.655] in~ static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 "
+                '0/0 "GET /m HTTP/1.1" 0/0000000000000000/0/0/0 shop.example/TLSv1.3/TLS_AES_256_GCM_SHA384'
+            ),
+            ("GET", "/m", 200),
+        ),
+        (
+            (
+                "2026-11-27T18:40:03+00:00 heroku[router]: at=error code=H12 desc=\"Request timeout\" method=GET "
+                'path="/n?o=1" host=shop.example fwd="1.2.3.4" dyno=web.1 connect= service=30001ms status=503 bytes=0'
+            ),
+            ("GET", "/n?o=1", 503),
+        ),
+        ("method=GET path=/p format=json action=show status=200 duration=58.33", ("GET", "/p", 200)),
+        ('time=x level=INFO msg=request method=POST uri="/q?a=\\"b\\"" status=201', ("POST", '/q?a="b"', 201)),
+        ('[27/Nov/2026:18:40:03 +0000] [7] [INFO] 1.2.3.4:5 - - [x] "GET /r 1.1" 200 12 "-"', ("GET", "/r", 200)),
+        ('[x] "GET /s HTTP/2" 204 - 154 0 226 100 "10.0.35.28" "curl" "cc21" "shop" "10.0.2.1:80"', ("GET", "/s", 204)),
+        ('{"method": "GET", "path": "/t", "response_code": 418, "authority": "shop"}', ("GET", "/t", 418)),
+        ('{"req": {"method": "GET", "url": "/u?v=1"}, "res": {"statusCode": 404}}', ("GET", "/u?v=1", 404)),
+        (
+            (
+                '{"operationName": "ApplicationGatewayAccess", "properties": '
+                '{"httpMethod": "GET", "requestUri": "/w", "requestQuery": "x=1", "httpStatus": 200}}'
+            ),
+            ("GET", "/w?x=1", 200),
+        ),
+        (
+            '{"ClientRequestMethod": "GET", "ClientRequestURI": "/y?z=1", "EdgeResponseStatus": 200}',
+            ("GET", "/y?z=1", 200),
+        ),
+        ("connect=1ms service=18ms status=200", None),
         ('1.2.3.4 - - [x] "CONNECT shop:443 HTTP/1.1" 200 5', None),
         ('1.2.3.4 - - [x] "\\x16\\x03\\x01" 400 150 "-" "-"', None),
         ('{"level": "info", "msg": "server running"}', None),
@@ -101,7 +133,7 @@ def test_the_log_of_each_server_has_the_requests_that_it_was_sent(log: Path) -> 
     ],
 )
 def test_a_line_has_a_request_or_not(line: str, expected: tuple[str, str, int | None] | None) -> None:
-    """uWSGI, runserver, a proxy's whole URL, escapes, containers, Elastic's names, and what is not a request."""
+    """uWSGI, proxies, platforms, clouds, whole URLs, escapes, containers, Elastic's names; what is not a request."""
     assert (None if expected is None else LoggedRequest(*expected)) == read_line(line)
 
 
