@@ -71,7 +71,10 @@ Under load a block is longer, since the users need some time until all of them w
 """
 _MAX_WATCHED_PAIRS = 4
 _MAX_PROFILED_REPLICATES = 8
-"""Maximum number of profiled replicates: more hardly narrow the intervals, and each starts every variant once more."""
+"""Maximum number of profiled replicates: more hardly narrow the intervals, and each starts every variant once more.
+
+A run with fewer replicates than the default has as few as can show where the variants differ.
+"""
 _COLLECTED_REQUESTS = 6
 _MAX_AGED_VARIANTS = 4
 _AGES_S, _MAX_AGES_S, _MAX_AGES_WITH_FEW_S = 1.5, 12.0, 4.0
@@ -492,7 +495,9 @@ class CompareRun:
     def _profiled(self) -> int:
         """The number of profiled replicates: enough to show where the variants differ, or one for a flame graph."""
         wanted = self._settings.replicates
-        return min(wanted, _MAX_PROFILED_REPLICATES) if wanted >= PART_REPLICATES else min(wanted, 1)
+        if wanted < PART_REPLICATES:
+            return min(wanted, 1)
+        return _MAX_PROFILED_REPLICATES if wanted >= DEFAULT_REPLICATES else PART_REPLICATES
 
     def _undecided(self) -> list[str]:
         """Return the names of the variants to measure next: all, or in a sequential run those of undecided pairs."""

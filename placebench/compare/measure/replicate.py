@@ -41,7 +41,7 @@ from placebench.meters.processes import (
 from placebench.runtime.application_servers import serve
 from placebench.runtime.running_server import RunningServer
 
-_WARM_UP_REQUESTS = 3
+_WARM_UP_REQUESTS, _LAST_WARM_UPS = 3, 2
 _WARM_UPS_PER_THREAD, _REQUESTS_PER_USER = 2, 10
 """Under load: the warm-up requests for each thread of a service, and the least requests of each user in a block."""
 _AGED_ROUNDS, _MIN_AGED_ROUNDS, _MAX_AGED_REQUESTS = 3, 6, 1000
@@ -102,10 +102,13 @@ def _run_blocks(
 
         def start(name: str) -> _RunningVariant:
             database_url = prepared.databases[prepared.owner(name, replicate)]
-            return stack.enter_context(_RunningVariant.started(prepared, name, database_url, plan.hash_seed))
+            served = stack.enter_context(_RunningVariant.started(prepared, name, database_url, plan.hash_seed))
+            if _needs_no_session(prepared):
+                served.warm_up_early(Client(responses_folder(prepared.folder)))
+            return served
 
-        # One start per core at a time, because nothing is measured yet.
-        with prepared.timer.measure("start"), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        # Two starts per core at a time: three one after the other on two cores would leave one of them idle.
+        with prepared.timer.measure("start"), ThreadPoolExecutor(2 * len(os.sched_getaffinity(0))) as pool:
             started = dict(zip(plan.start_order, pool.map(start, plan.start_order), strict=True))
         for name in plan.warmup_order:
             with prepared.timer.measure("start"):
@@ -150,11 +153,16 @@ def _age(prepared: PreparedVariants, client: HttpClient, served: Sequence["_Runn
     if not cycles:
         return {}
     with prepared.timer.measure("age"):
-        if prepared.workload.login or prepared.workload.script or prepared.machine:
+        if not _needs_no_session(prepared):
             return {each.name: each.age(client, cycles) for each in served}
         folder = responses_folder(prepared.folder)
         with ThreadPoolExecutor(len(served)) as pool:
             return dict(pool.map(lambda each: (each.name, each.age(Client(folder), cycles)), served))
+
+
+def _needs_no_session(prepared: PreparedVariants) -> bool:
+    """Return whether other clients than the one whose requests are timed can send untimed requests."""
+    return not (prepared.workload.login or prepared.workload.script or prepared.machine)
 
 
 def _wait_until_idle(served: Collection["_RunningVariant"]) -> None:
@@ -201,7 +209,9 @@ class _RunningVariant:
         pids = server.pids()
         self._start_cpu_s = self._cpu(pids).processes_s
         self._start_pss_bytes = read_pss_bytes(pids)
-        self._warmup = prepared.warmup
+        a_cycle = max(1, len(self._workload.cycle))
+        few = max(1, min(_WARM_UP_REQUESTS, _MAX_REQUESTS_PER_BLOCK // a_cycle))
+        self._warm_up_cycles = max(few, -(-prepared.warmup // a_cycle))
         self._cycle_s = 0.0
         self._served = 0
         """The number of requests that the process has served."""
@@ -223,18 +233,26 @@ class _RunningVariant:
             with prepared.timer.measure("stop"):
                 server.stop()
 
+    def warm_up_early(self, client: Client) -> None:
+        """Send all but the last two request cycles of the warm-up, at the same time as to the other variants.
+
+        The first request takes longest, and `warm_up` needs only the last ones.
+        """
+        if (early := self._warm_up_cycles - _LAST_WARM_UPS) > 0:
+            self._warm_ups.append(client.drive(self.server.url, self._workload, times=early))
+
     def warm_up(self, client: HttpClient) -> None:
         """Log in, let the service compile and connect, and set the number of request cycles that fill a block.
 
-        Failed requests are counted in the next block, and discard its replicate like its own.
+        Cycles that `warm_up_early` has sent are not sent again. Failed requests are counted in the next block, and
+        discard its replicate like its own.
         """
-        cycles = max(1, min(_WARM_UP_REQUESTS, _MAX_REQUESTS_PER_BLOCK // max(1, len(self._workload.cycle))))
-        cycles = max(cycles, -(-self._warmup // max(1, len(self._workload.cycle))))
+        times = _LAST_WARM_UPS if self._warm_ups else self._warm_up_cycles
         try:
-            driven = client.drive(self.server.url, self._workload, times=cycles, login=True)
+            driven = client.drive(self.server.url, self._workload, times=times, login=True)
         except LoadError as error:
             raise LoadError(f"{self._name}: {error}") from error
-        self._warm_ups = [driven]
+        self._warm_ups.append(driven)
         walls, each = driven.wall_s, driven.cycle
         if self._users > 1:
             threads = self._variant.workers[0] * self._variant.workers[1]

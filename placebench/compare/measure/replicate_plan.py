@@ -25,7 +25,10 @@ as two or three rounds.
 """
 
 _PARTIAL_STARTS = 3
-"""A variant of which less is measured leaves out one of three starts: starts cost more than rounds, and tell less."""
+"""A variant of which less is measured leaves out one of three starts: starts cost more than rounds, and tell less.
+
+It is the last of the three, so that it is not in the start whose processes are made older, which takes time too.
+"""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ def plan_replicate(
 ) -> ReplicatePlan:
     """Return the plan of the replicate *number*, from 0; its *rounds* are spread evenly over its starts.
 
-    partial: variants that leave out each third start of a replicate with three starts or more.
+    partial: variants that leave out each third start of a replicate.
 
     The plan depends on the arguments only, not on the number of replicates: a longer run begins like a shorter one. A
     replicate with an odd number has the orders of the previous replicate, backwards.
@@ -81,7 +84,7 @@ def plan_replicate(
     shares = [rounds * (place + 1) // starts - rounds * place // starts for place in range(starts)]
     planned = []
     for place, share in enumerate(shares):
-        absent = partial if starts >= _PARTIAL_STARTS and (place - pair) % _PARTIAL_STARTS == 0 else ()
+        absent = partial if (place + 1) % _PARTIAL_STARTS == 0 else ()
         start = _plan_start(variants, chance, rounds=share, backwards=bool(is_second))
         planned.append(start.without(absent) if absent else start)
     return ReplicatePlan(number, tuple(planned))
