@@ -57,6 +57,38 @@ def test_each_use_in_a_job_has_its_own_folder_and_page(tmp_path: Path) -> None:
     assert re.search(r"^::warning title=placebench::placebench compare: .*cpu_s < 1.05x", log, re.MULTILINE)
 
 
+def test_the_base_is_what_the_pull_request_was_merged_with(tmp_path: Path) -> None:
+    """The event's base.sha is older, once the base has got further commits. Without a merge it is where they parted."""
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@y", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def commit(subject: str) -> str:
+        git("commit", "-q", "--allow-empty", "-m", subject)
+        return git("rev-parse", "HEAD")
+
+    def compared() -> str:
+        event = {"BASE": "", "PULL_REQUEST_BASE": old, "PULL_REQUEST_HEAD": head}
+        variables = {**os.environ, **event, "HEAD": "HEAD", "PLACEBENCH": "echo", "RUNNER_TEMP": str(tmp_path)}
+        variables["GITHUB_OUTPUT"] = str(tmp_path / "outputs")
+        script = ["bash", ACTION / "compare.sh"]
+        ended = subprocess.run(script, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
+        return ended.stdout.split()[1]
+
+    git("init", "-q", "--initial-branch", "main")
+    old = commit("The base when the pull request was made")
+    git("checkout", "-q", "-b", "change")
+    commit("The change")
+    head = commit("More of it")
+    without_merge = compared()
+    git("checkout", "-q", "main")
+    newest = commit("The newest base")
+    git("merge", "-q", "--no-edit", "change")
+
+    assert (old, newest) == (without_merge, compared())
+
+
 def test_a_mistake_is_in_the_log(tmp_path: Path) -> None:
     """A revision that does not exist is exit code 2; the page says that nothing was compared."""
     code, outputs, page, log = run_action(tmp_path, BASE="noop", HEAD="no-such-revision")

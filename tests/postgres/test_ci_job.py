@@ -41,7 +41,10 @@ app = "shop:app"
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository whose newest commit runs two statements more than the one before, with the same response."""
+    """A repository whose newest commit runs two statements more than the one before, with the same response.
+
+    It is a merge with the newest base, as GitHub and GitLab's merged results make one.
+    """
     folder = tmp_path / "shop"
     folder.mkdir()
     git = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@y"]
@@ -52,6 +55,10 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / "shop.py").write_text(APP.replace("{times}", str(times)))
         subprocess.run([*git, "add", "."], check=True)
         subprocess.run([*git, "commit", "-qm", f"Ask {times} times"], check=True)
+    subprocess.run([*git, "branch", "change"], check=True)
+    subprocess.run([*git, "reset", "-q", "--hard", "HEAD^"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "The newest base"], check=True)
+    subprocess.run([*git, "merge", "-q", "--no-edit", "change"], check=True)
     monkeypatch.chdir(folder)
     return folder
 
@@ -103,7 +110,7 @@ def test_the_job_of_github_fails_and_says_where(shop: Path, tmp_path: Path, serv
     """Two statements more than the base: exit code 1, the summary on the job's page, and a line for the failed gate."""
     steps = {step["name"]: step for step in job_of("github")["jobs"]["compare"]["steps"] if "name" in step}
     page = tmp_path / "page.md"
-    compared = run_script(steps["Compare the change with its base"]["run"], tmp_path, server, BASE="HEAD~1")
+    compared = run_script(steps["Compare the change with its base"]["run"], tmp_path, server)
     variables = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(page), "GITHUB_TOKEN": ""}
     reported = run_script(steps["Summary, annotations and comment"]["run"], tmp_path, server, **variables)
 
@@ -125,7 +132,9 @@ def test_the_job_of_gitlab_fails_and_keeps_its_reports(shop: Path, tmp_path: Pat
             "\n".join(lines).replace("/tmp/placebench", f"{tmp_path}/placebench"), tmp_path, server, **variables
         )
 
-    compared = run(job["script"], CI_MERGE_REQUEST_DIFF_BASE_SHA="HEAD~1")
+    compared = run(
+        job["script"], CI_MERGE_REQUEST_DIFF_BASE_SHA="HEAD^2", CI_MERGE_REQUEST_TARGET_BRANCH_SHA="HEAD^1"
+    )
     reported = run(job["after_script"], GITLAB_CI="true")
     artifacts = [*job["artifacts"]["paths"], *job["artifacts"]["reports"].values()]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compares $BASE with $HEAD by the lines of $GATES and $ARGUMENTS, in the environment of $PYTHON. Each call has its own
+# Compares $BASE, by default that of the pull request, with $HEAD by the lines of $GATES and $ARGUMENTS, in the environment of $PYTHON. Each call has its own
 # folder.
 set -euo pipefail
 
@@ -16,6 +16,16 @@ while IFS= read -r line; do
         words+=("$line")
     fi
 done <<<"${ARGUMENTS:-}"
+
+if [ -z "${BASE:-}" ]; then
+    # GitHub merges a pull request with the newest base, which base.sha of the event may be older than; only a checkout
+    # of the pull request's own head has no such merge.
+    if [ -z "${PULL_REQUEST_HEAD:-}" ] || [ "$(git rev-parse --verify --quiet 'HEAD^2')" = "$PULL_REQUEST_HEAD" ]; then
+        BASE=$(git rev-parse 'HEAD^1')
+    else
+        BASE=$(git merge-base "$PULL_REQUEST_BASE" HEAD)
+    fi
+fi
 
 code=0
 "${PLACEBENCH:-placebench}" compare "$BASE" "$HEAD" "${words[@]}" 2> >(tee "$errors" >&2) || code=$?
