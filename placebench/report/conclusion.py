@@ -27,8 +27,6 @@ _MAX_BACKGROUND_CPU_SHARE = 0.1
 """Share of a service's CPU time spent after its responses, from which on a remark says so."""
 _MUCH_LONGER_START = 1.25
 _MUCH_LONGER_START_S = 0.1
-_OTHER_COUNT = 0.5
-"""Allowed difference between timed and counted statements per request: absolute, and as a share of the counted ones."""
 _NO_CLAIM = "No speed-up may be claimed."
 
 
@@ -145,7 +143,7 @@ def _cautions(figures: Figures) -> Iterator[str]:
             yield f"The start of {pair.variant} takes {started}: no effect contains that."
     for variant, counted in figures.run.wire.items():
         then, now = counted.table_statements, counted.timed_statements
-        if then is not None and now is not None and abs(now - then) > _allowed_difference(then):
+        if then is not None and now is not None and abs(now - then) > effects.allowed_difference(then):
             yield (
                 f"{variant} sends {units.numbered(now, 'statement')} on tables per request while it is timed, and "
                 f"{units.average(then)} when they are counted: its counts are not those of the timed requests. "
@@ -172,13 +170,9 @@ def miscounted(figures: Figures) -> set[str]:
         counted = [figures.run.wire.get(each) for each in pair.pair]
         then = [each.table_statements for each in counted if each and each.table_statements is not None]
         now = [each.timed_statements for each in counted if each and each.timed_statements is not None]
-        if len(then) == len(now) == 2 and abs((now[1] - now[0]) - (then[1] - then[0])) > _allowed_difference(max(then)):
+        if len(then) == len(now) == 2 and abs((now[1] - now[0]) - (then[1] - then[0])) > effects.allowed_difference(max(then)):
             found.add(pair.variant)
     return found
-
-
-def _allowed_difference(counted: float) -> float:
-    return max(_OTHER_COUNT, _OTHER_COUNT * counted)
 
 
 def _kept_results(pair: ComparedPair, before: WirePass, after: WirePass) -> Iterator[str]:

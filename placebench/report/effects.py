@@ -16,6 +16,7 @@ from placebench.profiler.model.shortened_sql import shortened
 from placebench.report.environment import masked
 from placebench.report.figures import Figures
 from placebench.report.model import Column
+from placebench.results import Run
 from placebench.stats import COUNTED, PROFILED, Comparison, PartChange
 from placebench.stats.replicates import LIFETIME, valid_replicates
 from placebench.stats.verdict import BELOW_MARGIN, EQUIVALENT, FASTER, INCONCLUSIVE, ROUGH_BELOW, SLOWER
@@ -348,6 +349,8 @@ _MAX_PAIRS_IN_DETAIL = 4
 """Maximum number of pairs that are described individually."""
 
 
+_OTHER_COUNT = 0.5
+"""Allowed difference between timed and counted statements per request: absolute, and as a share of the counted ones."""
 _ORDINARY_CASE = "With one write per ten requests, all of them different"
 
 
@@ -388,13 +391,43 @@ def headline(figures: Figures) -> str:
 
 
 def speed_sentence(figures: Figures, primary: Comparison) -> str:
-    """Return `comparison_sentence` of a pair, unless one of its times is shorter and another longer: then both."""
+    """Return `comparison_sentence` of a pair, unless one of its times is shorter and another longer: then both.
+
+    A variant that is faster because it keeps results has a second sentence, which says so.
+    """
     if (slower := figures.slower_time(primary)) is None:
-        return comparison_sentence(primary)
+        said = comparison_sentence(primary)
+        if primary.verdict != FASTER or not keeps_results(figures.run, *primary.pair):
+            return said
+        return f"{said} It keeps results between requests: this is its speed if the same requests repeat."
     both = "; ".join(effect_text(each, named=True) for each in (primary, slower))
     if primary.metric == "cpu_s":
         return f"{primary.variant} takes less CPU than {primary.baseline}, and more time: {both}."
     return f"{primary.variant} is faster than {primary.baseline} by one time, and slower by another: {both}."
+
+
+def keeps_results(run: Run, baseline: str, variant: str) -> bool:
+    """Return whether later requests to the variant send fewer statements on tables because its first ones sent them.
+
+    The baseline does not do so alike, or keeps fewer results.
+    """
+    before, after = run.wire.get(baseline), run.wire.get(variant)
+    if before is None or after is None:
+        return False
+    old, new = before.table_statements, after.table_statements
+    if old is None or new is None:
+        return False
+    if new < old and (after.first_statements or 0.0) - (before.first_statements or 0.0) >= 1:
+        return True
+    old_timed, new_timed = before.timed_statements, after.timed_statements
+    if old_timed is None or new_timed is None:
+        return False
+    return (new_timed - old_timed) < (new - old) - allowed_difference(max(old, new))
+
+
+def allowed_difference(counted: float) -> float:
+    """Return by how much timed statements per request may differ from *counted* ones that count as the same."""
+    return max(_OTHER_COUNT, _OTHER_COUNT * counted)
 
 
 def several_headline(
