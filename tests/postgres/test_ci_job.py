@@ -132,9 +132,7 @@ def test_the_job_of_gitlab_fails_and_keeps_its_reports(shop: Path, tmp_path: Pat
             "\n".join(lines).replace("/tmp/placebench", f"{tmp_path}/placebench"), tmp_path, server, **variables
         )
 
-    compared = run(
-        job["script"], CI_MERGE_REQUEST_DIFF_BASE_SHA="HEAD^2", CI_MERGE_REQUEST_TARGET_BRANCH_SHA="HEAD^1"
-    )
+    compared = run(job["script"], CI_MERGE_REQUEST_DIFF_BASE_SHA="HEAD^2", CI_MERGE_REQUEST_TARGET_BRANCH_SHA="HEAD^1")
     reported = run(job["after_script"], GITLAB_CI="true")
     artifacts = [*job["artifacts"]["paths"], *job["artifacts"]["reports"].values()]
 

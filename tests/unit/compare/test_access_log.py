@@ -102,7 +102,7 @@ def test_the_log_of_each_server_has_the_requests_that_it_was_sent(log: Path) -> 
         ),
         (
             (
-                "2026-11-27T18:40:03+00:00 heroku[router]: at=error code=H12 desc=\"Request timeout\" method=GET "
+                '2026-11-27T18:40:03+00:00 heroku[router]: at=error code=H12 desc="Request timeout" method=GET '
                 'path="/n?o=1" host=shop.example fwd="1.2.3.4" dyno=web.1 connect= service=30001ms status=503 bytes=0'
             ),
             ("GET", "/n?o=1", 503),
