@@ -3,7 +3,7 @@
 From a HAR file static files, other hosts, cookies and credentials are left out, and the omissions are reported.
 Developer tools of browsers and Playwright write such files (HAR 1.2). Of access logs the common and the combined format
 are known (Apache, nginx, gunicorn, Traefik, Envoy), lines with such a request in them (uvicorn, hypercorn, Werkzeug,
-Django's runserver, uWSGI, HAProxy, load balancers of AWS), lines of JSON or of name=value (Heroku's router, lograge, Go)
+Django's runserver, uWSGI, HAProxy, load balancers of AWS), lines of JSON or name=value (Heroku's router, lograge, Go)
 with the names that nginx, Caddy, Traefik, Envoy, uvicorn, pino, the Elastic Common Schema and clouds use, and the
 extended format of the W3C (IIS, CloudFront). A log has neither the bodies nor the headers of requests.
 """
@@ -284,7 +284,7 @@ def read_access_log(path: Path) -> Iterator[LoggedRequest | None]:
         seen = f"its first line is {first[:_SHOWN_LETTERS]!r}" if first else "it is empty"
         raise PlacebenchError(
             f"{path}: no line has a request, {seen}: expected an access log in the common, combined or extended "
-            "format, of HAProxy or a load balancer of AWS, or lines of JSON or of name=value with method, uri and status"
+            "format, of HAProxy or a load balancer of AWS, or lines of JSON or name=value with method, uri and status"
         )
 
 
