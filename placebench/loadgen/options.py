@@ -114,7 +114,7 @@ def add_options(parser: argparse.ArgumentParser, *, path: str) -> None:
 def _positive(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} was given, a number above 0 is needed")
+        raise argparse.ArgumentTypeError(f"{text}: expected a number above 0")
     return value
 
 
@@ -129,7 +129,7 @@ def _natural(text: str) -> int:
 def _whole(text: str, *, at_least: int) -> int:
     value = int(text)
     if value < at_least:
-        raise argparse.ArgumentTypeError(f"{text} was given, at least {at_least} is needed")
+        raise argparse.ArgumentTypeError(f"{text}: expected at least {at_least}")
     return value
 
 

@@ -6,6 +6,7 @@ about two seconds (tests/bench, section telemetry).
 
 import itertools
 import json
+import os
 import re
 from dataclasses import dataclass
 from io import BytesIO
@@ -39,7 +40,9 @@ def load(folder: Path | str) -> "Telemetry":
     Raises RunFolderError if there is none or if it has another format, MissingExtraError without pandas.
     """
     folder = Path(folder)
-    paths = sorted(folder.rglob("*.csv")) if folder.is_dir() else [folder] if folder.is_file() else []
+    # Not `rglob`, which before Python 3.13 fails for a folder that has just gone or whose path is too long.
+    inside = (Path(base, name) for base, _, names in os.walk(folder) for name in names if name.endswith(".csv"))
+    paths = [folder] if folder.is_file() else sorted(inside)
     if not paths:
         what = f"no telemetry in {folder}" if folder.exists() else f"no folder {folder}"
         raise RunFolderError(
@@ -110,7 +113,7 @@ def _head(line: bytes, path: Path) -> dict[str, Any]:
         return {}
     if head.get("format_version", FORMAT_VERSION) != FORMAT_VERSION:
         raise RunFolderError(
-            f"{path} is of format {head['format_version']}, this placebench reads {FORMAT_VERSION}: take a newer one"
+            f"{path} is of format {head['format_version']}, this placebench reads {FORMAT_VERSION}: use a newer one"
         )
     return head
 

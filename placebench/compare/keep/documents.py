@@ -136,7 +136,7 @@ def _max_steal() -> float:
     with suppress(ValueError):
         if 0 <= (share := float(given)) <= 1:
             return share
-    raise UsageError(f"PLACEBENCH_STEAL_AT_MOST is {given!r}: a share of the CPU time from 0 to 1 was expected")
+    raise UsageError(f"PLACEBENCH_STEAL_AT_MOST is {given!r}: expected a share of the CPU time from 0 to 1")
 
 
 @dataclass(frozen=True)

@@ -255,13 +255,13 @@ def _check(spec: LoadSpec) -> None:
     if spec.time_s is None and spec.requests is None and spec.kind in LOCUSTFILES:
         raise LoadError("a load run without an end: say how long (--time) or how many requests (--requests)")
     if spec.kind == "open" and spec.rate_per_s is None:
-        raise LoadError("an open-loop load without a rate: say how many arrivals a second (--rate)")
+        raise LoadError("an open-loop load without a rate: give the arrivals per second (--rate)")
     for name in ("users", "rate_per_s", "time_s", "requests", "at_once", "response_timeout_s", "processes"):
         if (value := getattr(spec, name)) is not None and value <= 0:
             raise LoadError(f"{name} is {value}: expected more than 0")
     workers = spec.expect_workers or spec.processes
     if spec.kind != "open" and spec.users < workers:
-        raise LoadError(f"{spec.users} users for {workers} load generators: each needs a user at least (--users)")
+        raise LoadError(f"{spec.users} users for {workers} load generators: each needs at least one (--users)")
     if spec.database_url:
         with open_connection(spec.database_url):
             pass  # so that a database which does not respond is reported before the load

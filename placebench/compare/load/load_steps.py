@@ -70,14 +70,6 @@ class LoadStep:
         return self.load, math.inf if self.objective_s is None else self.objective_s
 
 
-def highest_held(steps: Iterable[LoadStep]) -> LoadStep | None:
-    """Return the step with the highest load below every broken step; None if no step held."""
-    steps = list(steps)
-    limit = min((each.load for each in steps if each.outcome == "broken"), default=math.inf)
-    held = (each for each in steps if each.outcome == "held" and each.load < limit)
-    return max(held, key=lambda each: each.load, default=None)
-
-
 @dataclass(frozen=True)
 class Knee:
     """One replicate: the arrival rate at which the objective's percentile reaches its limit, by steps of its own."""
@@ -161,7 +153,9 @@ class Saturation(Record):
     @property
     def held(self) -> LoadStep | None:
         """The step with the highest load that held below every broken step; None if no step held."""
-        return highest_held(self.steps)
+        limit = min((each.load for each in self.steps if each.outcome == "broken"), default=math.inf)
+        held = (each for each in self.steps if each.outcome == "held" and each.load < limit)
+        return max(held, key=lambda each: each.load, default=None)
 
     @property
     def broken(self) -> LoadStep | None:

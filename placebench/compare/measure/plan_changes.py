@@ -118,7 +118,7 @@ def _changes(before: _Planned, after: _Planned) -> Iterator[tuple[str, list[str]
 
 
 def _differing(before: Iterable[PlanNode], after: Iterable[PlanNode]) -> tuple[list[str], list[str]]:
-    """Return the titles of the nodes that one side alone has: those that read tables, or else all, or the order."""
+    """Return what only one side has: nodes that read tables, or else any nodes, or else the shapes."""
     sides = list(before), list(after)
     reading = tuple([node for node in side if node.relation or node.index] for side in sides)
     for left, right in (reading, sides):

@@ -250,10 +250,6 @@ class SameResponses:
         }
 
 
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f'"{each}"' for each in dict.fromkeys(names))
-
-
 def _remedy(rules: ResponseRules, places: Iterable[str]) -> str:
     """Return how the plan can allow differences at JSON paths, in headers or in a text; empty if it cannot."""
     paths, headers, texts = list[str](), list[str](), list[str]()
@@ -265,7 +261,7 @@ def _remedy(rules: ResponseRules, places: Iterable[str]) -> str:
         elif _TEXT.match(found):
             texts.append(found)
     made = [
-        f"same_responses.{key} = [{_quoted(names)}]"
+        f"same_responses.{key} = {json.dumps(list(dict.fromkeys(names)), ensure_ascii=False)}"
         for key, names in (("ignore", paths), ("ignore_headers", headers))
         if names
     ]
@@ -282,7 +278,7 @@ _HASH_SEEDS = 1, 2
 
 @dataclass
 class ResponseCheck:
-    """What came of asking all variants."""
+    """The outcome of sending the same requests to all variants."""
 
     varying: dict[str, VaryingPlaces] = field(default_factory=dict)
     """The places at which responses of the first variant vary, by route."""

@@ -145,7 +145,7 @@ def read_mix(table: MixTable, folder: Path, login: Sequence[Request] = ()) -> tu
 
 
 def named(routes: Sequence[str]) -> str:
-    """Return the first few routes as text, and how many there are beside them."""
+    """Return the first few routes as text, and the number of the others."""
     rest = len(routes) - _MAX_NAMED
     return ", ".join(routes[:_MAX_NAMED]) + (f" and {units.count(rest)} more" if rest > 0 else "")
 
@@ -168,16 +168,12 @@ def _weights(frequency: Counter[str], cycle: int) -> tuple[dict[str, int], list[
 
 def _of_route(route: str, examples: Counter[_Example], slots: int) -> Iterator[MixedRequest]:
     """Yield the route's most frequent requests, which share its places in a cycle by their frequencies."""
-    weights, _ = _weights_of_examples(examples, slots)
-    for example, weight in weights.items():
+    by_text = {repr(each): each for each in examples}
+    weights, _ = _weights(Counter({text: examples[each] for text, each in by_text.items()}), slots)
+    for text, weight in weights.items():
+        example = by_text[text]
         request = Request(example.method, example.path, dict(example.headers), example.body)
         yield MixedRequest(request, route, weight, None if example.status == _NOT_MODIFIED else example.status)
-
-
-def _weights_of_examples(examples: Counter[_Example], slots: int) -> tuple[dict[_Example, int], list[str]]:
-    by_text = {repr(each): each for each in examples}
-    weights, rare = _weights(Counter({repr(each): count for each, count in examples.items()}), slots)
-    return {by_text[text]: weight for text, weight in weights.items()}, rare
 
 
 def _kind_of(path: Path) -> Literal["log", "har", "openapi"]:
@@ -368,7 +364,7 @@ def _described(
 
 
 def _parameters(document: Mapping[str, Any], *lists: object) -> Iterator[Mapping[str, Any]]:
-    """Yield the parameters of an operation; one of its own takes the place of its path's of the same name."""
+    """Yield the parameters of an operation; its own override those of its path with the same name."""
     found: dict[tuple[str, str], Mapping[str, Any]] = {}
     for each in lists:
         for given in each if isinstance(each, list) else ():

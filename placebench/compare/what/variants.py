@@ -286,8 +286,8 @@ def read_variant(name: str, tables: VariantTables = _NO_TABLES, *, python: Path 
     """Return the variant of this name; raises as `read_variants` does, except for a missing uWSGI."""
     if len(name) > MAX_NAME_LENGTH:
         raise PlacebenchError(
-            f"the variant {name[:40]!r}… has a name of {len(name)} letters, and files are called after it: give it one "
-            f"of {MAX_NAME_LENGTH} at most"
+            f"the variant {name[:40]!r}… has a name of {len(name)} characters: expected at most {MAX_NAME_LENGTH}, "
+            "because files are named after it"
         )
     if name in tables.variants:
         variant = _table_variant(name, tables.variants[name], tables, python)

@@ -47,7 +47,8 @@ def load_application(name: str) -> Any:
     """
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
-        raise ProfilerError(f"application {name!r}: expected MODULE:CALLABLE, such as shop.wsgi:application")
+        shown = f"; `placebench profile show {name}` shows a saved recording" if name.endswith(".json") else ""
+        raise ProfilerError(f"application {name!r}: expected MODULE:CALLABLE, such as shop.wsgi:application{shown}")
     if "" not in sys.path and "." not in sys.path:
         sys.path.insert(0, "")
     if module_name.endswith(".py"):

@@ -131,7 +131,8 @@ class Program:
 def is_script(word: str) -> bool:
     """Return whether a word of a command line names a script rather than an application."""
     path = Path(word)
-    return path.suffix in _SCRIPTS or path.is_file() or (path / "__main__.py").is_file()
+    is_program = path.is_file() and path.suffix != ".json"  # that is a recording
+    return path.suffix in _SCRIPTS or is_program or (path / "__main__.py").is_file()
 
 
 def traceback_of(error: BaseException) -> str:

@@ -1,1 +1,1 @@
-"""Recordings of programs that run: they come from the processes of a command, and a page shows them as they come."""
+"""Live recordings: the processes of a command send them, and a page shows them as they arrive."""

@@ -40,7 +40,7 @@ class KeptRecordings:
         return [Recording.merge(each, name=name) for (_, name), each in self._routes.items()]
 
     def merged(self, name: str) -> Recording:
-        """Return one recording of all that are kept: of the units of work, or else of what programs do by themselves.
+        """Merge the kept recordings of units of work into one, or, if there are none, those of whole programs.
 
         Raises ProfilerError if there are none.
         """

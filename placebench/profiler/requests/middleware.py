@@ -67,7 +67,7 @@ class Middleware:
 
     @property
     def counts(self) -> Counts:
-        """The numbers of requests of this process that came, were profiled, and were dropped."""
+        """The numbers of requests that this process received, profiled and dropped."""
         return self._sampler.counts
 
     def sampled(

@@ -57,7 +57,7 @@ def test_an_application_of_another_environment(tmp_path: Path) -> None:
 def test_files_can_be_called_after_a_variant() -> None:
     """A name has 160 letters at most; a longer one is refused."""
     tables = VariantTables({"x" * 161: VariantTable(app="a:b")})
-    with pytest.raises(PlacebenchError, match="files are called after it: give it one of 160 at most"):
+    with pytest.raises(PlacebenchError, match="expected at most 160, because files are named after it"):
         read_variants(["x" * 161, "noop"], tables)
 
 

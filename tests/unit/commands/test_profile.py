@@ -425,6 +425,17 @@ def test_an_application_that_cannot_be_loaded_is_not_our_bug(
     assert any("engine = 1 / 0" in line for line in told)
 
 
+def test_a_saved_recording_is_not_run(
+    profile: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line names the command that shows it."""
+    path = tmp_path / "recording.json"
+    path.write_text("{}")
+
+    assert profile(str(path), "--request", "GET /") == 2
+    assert f"`placebench profile show {path}` shows a saved recording" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

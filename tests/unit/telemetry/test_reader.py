@@ -1,5 +1,6 @@
 """Reading telemetry: every whole line, and a count of the others."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,6 +51,19 @@ def test_texts_of_statements_are_read_by_their_fingerprints(write_file: WriteFil
 
     assert {"0a": 'SELECT a, "b" FROM é', "0b": "?"} == telemetry.statements
     assert (3, 3) == (telemetry.files[0].lines, telemetry.truncated)
+
+
+def test_a_folder_that_cannot_be_read_hides_no_file(write_file: WriteFile, tmp_path: Path) -> None:
+    """Folders in folders, until their path is too long for the system."""
+    write_file("worker-1-a.csv", [REQUEST])
+    name, folder = "f" * 255, os.open(tmp_path, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir(name, dir_fd=folder)
+        outer, folder = folder, os.open(name, os.O_RDONLY, dir_fd=folder)
+        os.close(outer)
+    os.close(folder)
+
+    assert 1 == len(load(tmp_path).files)
 
 
 def test_a_file_without_its_beginning_is_read(write_file: WriteFile, tmp_path: Path) -> None:

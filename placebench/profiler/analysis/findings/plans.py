@@ -229,7 +229,7 @@ def _read_otherwise(plan: PlanNode) -> tuple[set[int], set[int]]:
 
 
 def _read(node: PlanNode) -> float:
-    """Return the rows, or pairs of rows, that a node has looked at."""
+    """Return the number of rows, or pairs of rows, that a node has examined."""
     return (node.rows or 0.0) + (node.rows_removed or 0.0)
 
 

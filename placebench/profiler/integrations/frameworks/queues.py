@@ -47,7 +47,7 @@ def record_celery(calls: ProfiledCalls, app: object = None) -> Callable[[], None
 
 
 def hook_dramatiq(hooks: FrameworkHooks, module: ModuleType) -> None:
-    """Record the calls of actors, as the workers make them; a call by the program itself is one too."""
+    """Record the calls of actors, by the workers and by the program itself."""
     _record_calls(hooks, module.Actor, "__call__", "task", lambda actor, *_: actor.actor_name)
 
 
