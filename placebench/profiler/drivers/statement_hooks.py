@@ -345,33 +345,22 @@ def _run(pending: PendingStatement, call: Callable[[], Any]) -> Any:
             pending.execute_returned(None)
 
 
-def _execute_commented(cursor: Any, statement: str, parameters: Any, context: Any) -> bool:
-    """Execute the statement with the current comment; without one return False, so that SQLAlchemy executes it."""
-    comment = current_comment()
-    if comment:
-        context.dialect.do_execute(cursor, statement + comment, parameters, context)
-    return bool(comment)
+def _commented(method: str) -> Callable[..., bool]:
+    """Return a listener that executes a statement with the current comment.
+
+    Without a comment it returns False, so that SQLAlchemy executes the statement.
+    """
+
+    def execute(cursor: Any, statement: str, *rest: Any) -> bool:
+        comment, context = current_comment(), rest[-1]
+        if comment:
+            getattr(context.dialect, method)(cursor, statement + comment, *rest)
+        return bool(comment)
+
+    return execute
 
 
-def _executemany_commented(cursor: Any, statement: str, parameters: Any, context: Any) -> bool:
-    comment = current_comment()
-    if comment:
-        context.dialect.do_executemany(cursor, statement + comment, parameters, context)
-    return bool(comment)
-
-
-def _execute_no_params_commented(cursor: Any, statement: str, context: Any) -> bool:
-    comment = current_comment()
-    if comment:
-        context.dialect.do_execute_no_params(cursor, statement + comment, context)
-    return bool(comment)
-
-
-_COMMENTING: dict[str, Callable[..., bool]] = {
-    "do_execute": _execute_commented,
-    "do_executemany": _executemany_commented,
-    "do_execute_no_params": _execute_no_params_commented,
-}
+_COMMENTING = {name: _commented(name) for name in ("do_execute", "do_executemany", "do_execute_no_params")}
 
 
 def _timed_cursor(cursor: Any) -> TimedCursor | None:
