@@ -120,7 +120,7 @@ def _measure_command(given: StudyMatrixOptions) -> int:
     control = read_control(given.application.control, axes)
     if "://" in given.work[0] or FUNCTION.fullmatch(given.work[0]):
         raise UsageError(
-            f"{given.work[0]} is no command: versions of an application are an axis, as --axis variant=main,HEAD "
+            f"{given.work[0]} is not a command: versions of an application are an axis, as --axis variant=main,HEAD "
             "without a command, or are compared by placebench compare; a function with several workers is measured by "
             "placebench study workers"
         )

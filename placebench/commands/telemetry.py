@@ -29,7 +29,7 @@ def _configure_show(parser: ArgumentParser) -> None:
 
 
 def _show(given: TelemetryShowOptions) -> int:
-    """Print the tables, and write the page; a file that is no page of placebench is not replaced."""
+    """Print the tables, and write the page; a file that is not a page of placebench is not replaced."""
     from placebench.page import description_of
     from placebench.report.renderers import render_html, render_markdown, render_text, write_page
     from placebench.report.telemetry import telemetry_report

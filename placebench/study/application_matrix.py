@@ -223,7 +223,7 @@ def _count_results(pattern: str, cell: Cell, blocks: Sequence[Block], folder: Pa
         try:
             found += count(body)
         except ValueError as error:
-            raise UnmeasurableError(f"--count {pattern}: the response to {label} is no JSON") from error
+            raise UnmeasurableError(f"--count {pattern}: the response to {label} is not JSON") from error
     return found / len(cell.workload.cycle)
 
 

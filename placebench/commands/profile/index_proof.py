@@ -65,7 +65,7 @@ def prove_indexes(recording: RecordingData, url: str) -> tuple[ProvedIndex, ...]
     """Return the indexes that make statements of *recording* at most half as expensive on the database at *url*.
 
     The database must be one that may be locked: without HypoPG an index is created, which blocks writes to its table
-    until the transaction is rolled back. Raises ProfilerError if it cannot be reached or is no PostgreSQL 16 or later.
+    until the transaction is rolled back. Raises ProfilerError if it cannot be reached or is not PostgreSQL 16 or later.
     """
     from sqlalchemy import create_engine, exc, make_url
     from sqlalchemy.pool import NullPool

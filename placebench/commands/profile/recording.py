@@ -158,7 +158,7 @@ def check_replaceable(folder: Path) -> None:
     check_page(page)
     if saved.exists():
         if not is_recording(saved):
-            raise ProfilerError(f"{saved} is there and is no recording: name another folder with --out")
+            raise ProfilerError(f"{saved} is there and is not a recording: name another folder with --out")
     elif not page.exists():
         ends = (".pyisession", *(end for each in _FORMATS.values() for end in each))
         for path in (

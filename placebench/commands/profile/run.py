@@ -73,7 +73,7 @@ class _ReadTarget(Action):
             namespace.arguments = rest[1:] if rest[:1] == ["--"] and not explicit else rest
         else:
             parser.parse_args(rest, namespace)
-            if namespace.target is not target:  # a second word that is no option
+            if namespace.target is not target:  # a second word that is not an option
                 namespace.target, namespace.arguments = target, [namespace.target, *namespace.arguments]
 
 

@@ -131,7 +131,7 @@ def check_history(operations: Iterable[Operation], held: Mapping[str, Holding] |
 
 
 class _Register:
-    """The versions of one consumer: 0 is no value, the others are its writes in order."""
+    """The versions of one consumer: 0 is not a value, the others are its writes in order."""
 
     def __init__(self) -> None:
         self._writes: list[Operation] = []

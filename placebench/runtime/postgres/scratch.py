@@ -80,7 +80,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class DatabaseOwner:
-    """The role that owns the databases of one run; it is no superuser, so that nothing in them can run programs."""
+    """The role that owns the databases of one run; it is not a superuser, so that nothing in them can run programs."""
 
     name: str
     password: str = field(repr=False)

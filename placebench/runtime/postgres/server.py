@@ -236,7 +236,7 @@ class Server:
             raise DatabaseError(
                 f"{describe(self.url)}: its role is a superuser, so the databases of this run belong to the role "
                 f"{self._owner.name}, which cannot log in: {error}; let pg_hba.conf accept it by password, or name a "
-                "role with CREATEDB that is no superuser"
+                "role with CREATEDB that is not a superuser"
             ) from error
 
     def _check_mark(self, name: str) -> None:

@@ -67,7 +67,7 @@ def result_counter(pattern: str) -> Callable[[Any], int]:
         try:
             expression = re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
         if expression.groups > 1:
             raise ValueError(f"{pattern!r} has {expression.groups} groups: one at most, of the digits that count")
 
@@ -78,7 +78,7 @@ def result_counter(pattern: str) -> Callable[[Any], int]:
         return count_matches
     steps = list(_STEP.finditer(pattern, 1))
     if "".join(step[0] for step in steps) != pattern[1:]:
-        raise ValueError(f"{pattern!r} is no JSON path: expected names, indexes and *, as in $.orders[*].lines[0]")
+        raise ValueError(f"{pattern!r} is not a JSON path: expected names, indexes and *, as in $.orders[*].lines[0]")
 
     def count_values(value: Any) -> int:
         found = [json.loads(value) if isinstance(value, str | bytes) else value]
@@ -169,7 +169,7 @@ class _Conversation:
 
     def __init__(self) -> None:
         self._output = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the work prints is no response
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the work prints is not a response
 
     def send(self, response: dict[str, Any]) -> None:
         self._output.write(json.dumps(response) + "\n")
@@ -248,7 +248,7 @@ def _by_threads(order: _Order, talk: _Conversation) -> None:
 def _by_event_loop(order: _Order, talk: _Conversation) -> None:
     work = _Work(order)
     if order.function and not work.is_async:
-        talk.send({"error": f"{order.function} is no coroutine function (async def), which an event loop needs"})
+        talk.send({"error": f"{order.function} is not a coroutine function (async def), which an event loop needs"})
         return
 
     async def run() -> None:

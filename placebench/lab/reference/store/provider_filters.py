@@ -33,7 +33,7 @@ _OWN: Final = resource_providers.c
 
 @dataclass(frozen=True, slots=True)
 class ProviderFilters:
-    """The filters that a provider must meet; an empty string or group is no filter."""
+    """The filters that a provider must meet; an empty string or group is not a filter."""
 
     name: str
     uuid: str

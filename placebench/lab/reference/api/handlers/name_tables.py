@@ -28,7 +28,7 @@ _NEW_CLASS = validation.record({"name": validation.text(MAX_NAME_LENGTH)})
 def list_traits(call: Call) -> Response:
     """GET /traits: list all traits, or filter them by ?name=in:A,B, ?name=startswith:P and ?associated=true|false.
 
-    A name with another operation is no filter, as in Placement.
+    A name with another operation is not a filter, as in Placement.
     """
     parameters = call.parameters({"name", "associated"})
     conditions: list[ColumnElement[bool]] = []

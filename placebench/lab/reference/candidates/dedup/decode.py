@@ -140,7 +140,7 @@ def _quote_uuids(uuids: str, count: int) -> list[str]:
     text = f'"{uuids}"'
     quoted = text.split(",")
     if len(quoted) != count or text.count('"') != 2 * count or "\\" in text:
-        raise DatabaseError("resource_providers.uuid: one is no UUID; look for those of another length than 36")
+        raise DatabaseError("resource_providers.uuid: one is not a UUID; look for those of another length than 36")
     return quoted
 
 

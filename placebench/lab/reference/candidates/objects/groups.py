@@ -71,7 +71,7 @@ def _read_filters(search: Search, group: RequestGroup) -> _GroupFilters:
     """Read the providers of the group's filters; up to 3 round trips.
 
     In Placement's order, raises NothingFitsError if member_of has no members, BadRequest for unknown traits, and
-    NothingFitsError if in_tree names an unknown provider. An unknown aggregate is no error: it has no members.
+    NothingFitsError if in_tree names an unknown provider. An unknown aggregate is not an error: it has no members.
     """
     members, excluded = _aggregates(search, group)
     # The holders of all required and forbidden traits: 1 round trip or none.
