@@ -23,7 +23,7 @@ def job_text(service: ServiceName, project: CiProject, *, source: str, gates: Se
     """Return the YAML of the job.
 
     source: what pip installs as placebench. gates: the conditions of `placebench compare --gate`; by default those on
-    the counts that are measured. Where the profiler counts in the application, placebench is installed beside it, too.
+    the counts that are measured. If the profiler counts in the application, placebench is installed beside it, too.
     """
     # Not the syntax of Jinja: GitHub's expressions have double braces too.
     templates = jinja2.Environment(

@@ -112,7 +112,7 @@ def write_flame_page(
     """Write the session as one HTML file of at most 20,000 frames, which a browser opens without a network.
 
     The flame graph and the table of its statements need no JavaScript; pyinstrument's viewer below them does, and has
-    its text instead. If a large session is folded, the page says how. Where pyinstrument cannot be used, the page has
+    its text instead. If a large session is folded, the page says how. If pyinstrument cannot be used, the page has
     no viewer, and says why.
 
     title: the name of the profiled program, such as the variant's. requests: how many were merged into the session.

@@ -1,7 +1,7 @@
 """The statement that loaded the parents of an N+1, and how its ORM loads all at once: `find_parents`, `load_at_once`.
 
 The parents are certain if the loop's values were in one column of the rows of an earlier statement, which are enough,
-and the names of tables and columns say the same. Where one of these is missing, `Parents.doubt` says which.
+and the names of tables and columns say the same. If one of these is missing, `Parents.doubt` says which.
 """
 
 import re
