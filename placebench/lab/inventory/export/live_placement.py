@@ -118,7 +118,7 @@ class _Api:
         if response.status == 404 and path.count("/") > 1:
             raise ExportError(f"{self._url}{path} is gone: the data changed while it was read, run it again")
         if response.status != 200:
-            raise ExportError(f"GET {self._url}{path} responded {response.status}, which is not a response of Placement")
+            raise ExportError(f"GET {self._url}{path} responded {response.status}: expected Placement")
         return decode_json(response.data, kind, f"GET {self._url}{path}", error=ExportError)
 
 
