@@ -30,8 +30,9 @@ class PlanNode:
         statement's time.
     blocks_hit, blocks_read: blocks of the shared buffers, with those of the nodes below.
     spilled_kb: kilobytes that this node wrote to disk: 0 if all stayed in memory, None for a node that writes none.
-    may_stop: whether its rows may not have been read to the end: those of a server-side cursor, and the inner rows of
-        a nested loop for which one match is enough (PostgreSQL's "Inner Unique").
+    may_stop: whether its rows may not have been read to the end: those of a server-side cursor, the inner rows of
+        a nested loop for which one match is enough (PostgreSQL's "Inner Unique"), and those of a subquery in an
+        expression, such as EXISTS or NOT IN.
     """
 
     kind: str
@@ -156,10 +157,18 @@ def _node(fields: Mapping[str, Any], *, values: bool, may_stop: bool = False) ->
         spilled_kb=sum(spilled) if spilled else None,
         may_stop=may_stop,
         children=tuple(
-            _node(child, values=values, may_stop=is_first_match and child.get("Parent Relationship") == "Inner")
+            _node(child, values=values, may_stop=_may_stop(child, is_first_match=is_first_match))
             for child in fields.get("Plans", ())
         ),
     )
+
+
+def _may_stop(fields: Mapping[str, Any], *, is_first_match: bool) -> bool:
+    """Return whether the node above may need no more rows of this one after the first match."""
+    relationship = fields.get("Parent Relationship")
+    if relationship in ("InitPlan", "SubPlan"):
+        return not fields.get("Subplan Name", "").startswith("CTE ")
+    return is_first_match and relationship == "Inner"
 
 
 def _of_all_loops(fields: Mapping[str, Any], key: str) -> float | None:

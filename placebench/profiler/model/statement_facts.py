@@ -357,7 +357,7 @@ def _volatile_part(tokens: Sequence[str]) -> tuple[str | None, str | None]:
                 return f"{function}()", None
             if function[:1].isalpha() and function not in _not_volatile:
                 unknown = unknown or f"{function}()"
-        elif token.startswith(_VOLATILE_RELATIONS) or token == "readpast":
+        elif token.startswith(_VOLATILE_RELATIONS) or token in ("readpast", "tablesample"):
             return token, None
         elif token in _VOLATILE_VARIABLES and "@" in tokens[max(0, at - 3) : at]:
             return f"@@{token}", None

@@ -114,6 +114,36 @@ def whether_there_is_one(connection: Connection) -> None:
     run(connection, "select exists (select from event where name like 'event 9%')")
 
 
+@found("sequential scan")
+def the_last_rows_in_an_order_without_an_index(connection: Connection) -> None:
+    run(connection, "select id from event order by name desc limit 10")
+
+
+@found("sequential scan")
+def the_next_job_in_an_order_without_an_index(connection: Connection) -> None:
+    run(connection, "select id from event where kind >= 0 order by day limit 1 for update skip locked")
+
+
+@absent("sequential scan")
+def the_last_rows_by_their_key(connection: Connection) -> None:
+    run(connection, "select id from event order by id desc limit 10")
+
+
+@absent("sequential scan")
+def a_random_row(connection: Connection) -> None:
+    run(connection, "select id from event order by random() limit 1")
+
+
+@absent("sequential scan")
+def a_fifth_of_a_table_in_order(connection: Connection) -> None:
+    run(connection, "select id from event order by name limit 8000")
+
+
+@absent("sequential scan")
+def the_largest_groups(connection: Connection) -> None:
+    run(connection, "select day, count(*) from event group by day order by count(*) desc limit 3")
+
+
 @found("join filter")
 def a_join_by_a_range(connection: Connection) -> None:
     run(
@@ -237,7 +267,7 @@ def a_page_by_the_last_key(connection: Connection) -> None:
     run(connection, "select id from event where id > 30000 order by id limit 20")
 
 
-@absent("skipped rows")
+@absent("skipped rows", "sequential scan")
 def a_column_named_offset(connection: Connection) -> None:
     run(connection, 'select id as "offset" from event order by name limit 20')
 
@@ -259,6 +289,16 @@ def columns_compared_by_expressions(connection: Connection) -> None:
 @found("row-estimate error", "sequential scan")
 def few_rows_below_a_sort_and_a_limit(connection: Connection) -> None:
     run(connection, "select id from event where city % 1000 < 0 order by name limit 5")
+
+
+@absent("row-estimate error", "spill")
+def values_that_are_in_no_list(connection: Connection) -> None:
+    run(
+        connection,
+        "set work_mem = '64kB'",
+        "select count(*) from visit where id < 300"
+        " and case when id % 15 = 0 then -id else id end not in (select id from event)",
+    )
 
 
 @absent("row-estimate error")
@@ -359,7 +399,7 @@ def a_sort_in_memory(connection: Connection) -> None:
     run(connection, "select name from event order by name")
 
 
-@absent("spill")
+@absent("spill", "sequential scan")
 def a_sorted_page(connection: Connection) -> None:
     run(connection, "set work_mem = '64kB'")
     run(connection, "select name from event order by name limit 20")

@@ -236,6 +236,13 @@ def a_set_of_a_function_that_takes_jobs(jobs: Jobs) -> None:
 
 
 @absent("duplicate")
+def a_random_sample(jobs: Jobs) -> None:
+    connection = jobs.psycopg()
+    for _ in range(3):
+        connection.execute("select id from job tablesample bernoulli (10)").fetchall()
+
+
+@absent("duplicate")
 def what_other_sessions_do(jobs: Jobs) -> None:
     connection = jobs.psycopg()
     for _ in range(4):

@@ -13,20 +13,55 @@ from placebench.profiler.model.statement import Statement
 _QUALIFIER = re.compile(r"\b\w+\.(?=\w)")
 _OFFSET = re.compile(r"\boffset\b", re.IGNORECASE)
 # PostgreSQL does not count the rows of the first two, and guesses those of the others.
+_KEEP_ROWS = frozenset({"Append", "Gather Merge", "LockRows", "Result", "Sort"})
 _NOT_COUNTED = frozenset({"BitmapAnd", "BitmapOr", "Recursive Union", "WorkTable Scan"})
 
 
 def _sequential_scans(statements: Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
-    """Find sequential scans of whole tables that keep few rows."""
-    return _found(
+    """Find sequential scans of whole tables that keep few rows, by a condition or by a LIMIT of sorted ones."""
+    statements = [replace(each, plan=each.plan and _with_whole_tables(each.plan)) for each in statements]
+    yield from _found(
         "sequential scan",
-        [replace(each, plan=each.plan and _with_whole_tables(each.plan)) for each in statements],
+        statements,
         recording,
         lambda node: node.kind == "Seq Scan" and _keeps_few(node, limits),
         lambda node: f"{units.count(_read(node))} rows of {node.relation} read for {_rows(node)}: {node.condition}",
         "create an index on the columns of the condition",
         count=_read,
     )
+
+    def sorted_rows(limit: PlanNode) -> float:
+        scan = _sorted_scan(limit)
+        return 0.0 if scan is None or _keeps_few(scan, limits) else scan.rows or 0.0
+
+    def is_found(node: PlanNode) -> bool:
+        rows = sorted_rows(node)
+        return rows >= limits.scanned_rows and (node.rows or 0.0) <= rows * limits.kept_share
+
+    def title(node: PlanNode) -> str:
+        scan = _sorted_scan(node)
+        return f"{units.count(sorted_rows(node))} rows of {scan and scan.relation} read and sorted for {_rows(node)}"
+
+    yield from _found(
+        "sequential scan",
+        [each for each in statements if each.facts.volatile != "random()"],  # no index has a random order
+        recording,
+        is_found,
+        title,
+        "create an index on the columns of ORDER BY",
+        count=sorted_rows,
+        with_nodes_below=True,
+    )
+
+
+def _sorted_scan(limit: PlanNode) -> PlanNode | None:
+    """Return the sequential scan of which a LIMIT takes the first rows in some order; None for another node."""
+    node, kinds = limit, list[str]()
+    while len(node.children) == 1:
+        kinds.append(node.kind)
+        (node,) = node.children
+    is_sorted = kinds[:1] == ["Limit"] and kinds.count("Sort") == 1 and {*kinds[1:]} <= _KEEP_ROWS
+    return node if is_sorted and node.kind == "Seq Scan" else None
 
 
 def _with_whole_tables(plan: PlanNode) -> PlanNode:
