@@ -73,8 +73,8 @@ def main() -> None:
     if not shop.exists():
         make_repository(shop)
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    started = sh(shop, f"placebench db start --dir {folder}/database", stdout=subprocess.PIPE)
-    os.environ["DATABASE_URL"] = started.stdout.strip()
+    started = sh(shop, f"placebench db start --sqlalchemy --dir {folder}/database", stdout=subprocess.PIPE)
+    os.environ["SQLALCHEMY_DATABASE_URL"] = started.stdout.strip()
     try:
         if not (folder / "filled").exists():
             sh(shop, "python -m shop.seed && touch ../filled")

@@ -20,6 +20,7 @@ class ServerOptions:
 
     output: options.OutputOptions
     dir: Path | None
+    sqlalchemy: bool = False
     remove: bool = False
 
 
@@ -37,6 +38,15 @@ def _configure(parser: ArgumentParser) -> None:
         "--dir", type=options.path, metavar="DIR", help="folder of the server (default: one in the user's state folder)"
     )
     options.add_output(parser)
+
+
+def _configure_url(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--sqlalchemy",
+        action="store_true",
+        help="print the URL that create_engine takes here: SQLAlchemy 2.1 reads postgresql:// as psycopg 3",
+    )
+    _configure(parser)
 
 
 def _configure_stop(parser: ArgumentParser) -> None:
@@ -65,13 +75,13 @@ def _start(given: ServerOptions) -> int:
     server = _server(given)
     started = server.start()
     say(f"PostgreSQL {'started' if started else 'is running already'} in {server.folder}")
-    _emit(given.output, server, url=server.url(), started=started)
+    _emit_url(given, server, started=started)
     return 0
 
 
 def _url(given: ServerOptions) -> int:
     server = _server(given)
-    _emit(given.output, server, url=server.url())
+    _emit_url(given, server)
     return 0
 
 
@@ -81,7 +91,8 @@ def _stop(given: ServerOptions) -> int:
     removed = given.remove and server.remove()
     fate = "; its data is removed" if removed else ""
     say(f"PostgreSQL {'stopped' if stopped else 'was not running'} in {server.folder}{fate}")
-    _emit(given.output, server, stopped=stopped, removed=removed)
+    if given.output.json:
+        print_json({"directory": str(server.folder), "stopped": stopped, "removed": removed})
     return 0
 
 
@@ -112,18 +123,22 @@ def _line(found: "ScratchDatabase", *, dropped: bool) -> str:
     return f"{'dropped' if dropped else found.state:<9}{found.name}  {made}"
 
 
-def _emit(output: options.OutputOptions, server: "PersistentServer", **result: Any) -> None:
-    """Print the whole result as JSON, or else only the URL, so that `URL=$(placebench db start)` works."""
-    if output.json:
-        print_json({"directory": str(server.folder), **result})
-    elif "url" in result:
-        print_result(result["url"])
+def _emit_url(given: ServerOptions, server: "PersistentServer", **result: Any) -> None:
+    """Print both URLs as JSON, or else one alone, so that `DATABASE_URL=$(placebench db start)` works."""
+    from placebench.runtime.postgres.connection import plain_url, sqlalchemy_url
+
+    url = server.url()
+    urls = {"url": plain_url(url), "sqlalchemy_url": sqlalchemy_url(url)}
+    if given.output.json:
+        print_json({"directory": str(server.folder), **urls, **result})
+    else:
+        print_result(urls["sqlalchemy_url" if given.sqlalchemy else "url"])
 
 
 _WHY_LINUX = "keeps its PostgreSQL by what only Linux has"
 COMMANDS: dict[str, Command[Any]] = {
-    "db start": Command(_configure, _start, options=ServerOptions, needs_linux=_WHY_LINUX),
+    "db start": Command(_configure_url, _start, options=ServerOptions, needs_linux=_WHY_LINUX),
     "db stop": Command(_configure_stop, _stop, options=ServerOptions, needs_linux=_WHY_LINUX),
-    "db url": Command(_configure, _url, options=ServerOptions, needs_linux=_WHY_LINUX),
+    "db url": Command(_configure_url, _url, options=ServerOptions, needs_linux=_WHY_LINUX),
     "db clean": Command(_configure_clean, _clean, options=CleanOptions, needs_linux=_WHY_LINUX),
 }

@@ -224,7 +224,8 @@ _FULL_CPU = 0.85
 _FULL_MACHINE = 0.95
 _MOST = 0.5
 """Share of the sessions at work from which on what they wait for is what limits them."""
-_ONE_AT_A_TIME = 1.5
+_ONE_AT_A_TIME = (0.5, 1.5)
+"""The range of requests served at once that shows one lock. Below it, requests take longer under load than alone."""
 _ALL = 0.75
 _PARTLY = 0.8
 
@@ -235,7 +236,8 @@ def name_full(
     """Return what was full while *users* users sent one request after the other, and the reading that shows it.
 
     alone_s: the time of a request when nothing else is under way. By Little's law the throughput times this time is the
-    number of requests that are served at once, which shows a lock or a pool that uses no CPU.
+    number of requests that are served at once, which shows a lock or a pool that uses no CPU. Far less than one shows
+    neither: what limits the service is unknown then.
     client_cpu: the share of a core that the load generator used.
     """
     cores = cores or len(os.sched_getaffinity(0))
@@ -264,7 +266,7 @@ def name_full(
     if at_once >= _PARTLY * users:
         return "nothing", f"{users} users were served at once, and more would be"
     if not usage.threads:
-        return "unknown", f"{at_once:.1f} requests were served at once"
+        return "unknown", "the processes of the service are not to be seen from here"
     return _full_without_cpu(usage, at_once)
 
 
@@ -300,7 +302,10 @@ def _full_without_cpu(usage: Usage, at_once: float) -> tuple[Full, str]:
     sessions, in_use = usage.sessions or 0.0, usage.in_use or 0.0
     if sessions >= 1 and in_use >= _ALL * sessions and usage.threads > sessions + usage.processes:
         return "pool wait", f"{in_use:.1f} of {sessions:.1f} sessions of the database were in use, {served}"
-    if at_once < _ONE_AT_A_TIME:
+    least, most = _ONE_AT_A_TIME
+    if at_once < least:
+        return "unknown", f"{served}: requests took longer than alone, and no CPU, lock or pool that is seen explains it"
+    if at_once < most:
         return "one lock", served
     if at_once >= _ALL * max(1, usage.threads - usage.processes):
         return "workers", served

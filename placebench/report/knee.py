@@ -25,7 +25,7 @@ FULL_TEXTS: Mapping[str, str] = {
     "workers": "the threads of the workers, which wait",
     "limit": "a pool or another limit of requests at once",
     "nothing": "nothing",
-    "unknown": "not known: the processes of the service are not to be seen from here",
+    "unknown": "not known",
 }
 _SHOWN_UP_TO = 4
 """Multiple of the objective above which latencies are cut off in charts: a growing queue would flatten the others."""

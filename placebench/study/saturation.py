@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from placebench.compare.load.knee import PILOT_RESOLUTION, KneeLoad, find_knee, next_guess, rates_around
+from placebench.compare.load.knee import PILOT_RESOLUTION, KneeLoad, measure_knee, next_guess
 from placebench.compare.load.load_run import LoadSpec
 from placebench.compare.load.load_steps import Knee, LoadStep, Objective
 from placebench.compare.what.workload import Workload
@@ -126,8 +126,7 @@ class CapacitySeries:
         if name not in self._guesses:
             made = list(load.search(measure, alone_s=alone_s, start=None, resolution=PILOT_RESOLUTION))
             self._guesses[name] = self._between(made)
-        guess = next_guess(self._guesses[name], knees, self._objective)
-        knee = find_knee([measure(rate) for rate in rates_around(guess, seed=seed)], self._objective)
+        knee = measure_knee(measure, next_guess(self._guesses[name], knees), self._objective, seed=seed)
         if knee.rate_per_s is None:
             raise LoadError(knee.why)
         knees.append(knee)

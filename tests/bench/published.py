@@ -526,9 +526,12 @@ FIGURES |= {f"saturation-{name}": _of_knee(name) for name in ("placement", "tune
 
 
 def _of_repeats(row: dict[str, Any], name: str) -> str:
-    """Median and interval of a rate."""
-    middle, low, high = (units.significant(row[f"{name}{end}_per_s"]) for end in ("", "_low", "_high"))
-    return f"{middle} [{low}, {high}]"
+    """Estimate and interval of a rate; without one for fewer repeats than it needs."""
+    found = [row[f"{name}{end}_per_s"] for end in ("", "_low", "_high")]
+    if found[0] is None:
+        return units.NOT_MEASURED
+    middle, *limits = (units.significant(each) for each in found if each is not None)
+    return f"{middle} [{', '.join(limits) or 'no interval'}]"
 
 
 # --- asyncio.json

@@ -10,14 +10,18 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
+import psycopg2
 import pytest
+from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 from statements import run
 
 from placebench.cli import main
 from placebench.errors import DatabaseError
+from placebench.runtime.postgres import normalise_url
 from placebench.runtime.postgres.persistent_server import PersistentServer, state_folder
 
 Eventually = Callable[[Callable[[], bool]], bool]
@@ -55,7 +59,7 @@ def test_the_life_of_a_server(folder: Path, capsys: pytest.CaptureFixture[str]) 
 
     assert (codes, out.splitlines()) == ([0, 0, 0], [url, url, url])
     assert err.splitlines() == [f"PostgreSQL started in {folder}", f"PostgreSQL is running already in {folder}"]
-    assert run(url, "SHOW data_directory") == [str(folder / "data")]
+    assert run(normalise_url(url), "SHOW data_directory") == [str(folder / "data")]
     assert command("stop", "--remove", "--dir", str(folder)) == 0
     assert not folder.exists()
     assert command("url", "--dir", str(folder)) == 2
@@ -68,16 +72,29 @@ def test_every_action_speaks_json(folder: Path, capsys: pytest.CaptureFixture[st
     for words in (["start"], ["start"], ["url"], ["stop"], ["stop", "--remove"], ["stop", "--remove"]):
         command(*words, "--json", "--dir", str(folder))
         results.append(json.loads(capsys.readouterr().out))
-    url = results[0]["url"]
+    urls = {name: results[0][name] for name in ("url", "sqlalchemy_url")}
 
     assert results == [
-        {"directory": str(folder), "url": url, "started": True},
-        {"directory": str(folder), "url": url, "started": False},
-        {"directory": str(folder), "url": url},
+        {"directory": str(folder), **urls, "started": True},
+        {"directory": str(folder), **urls, "started": False},
+        {"directory": str(folder), **urls},
         {"directory": str(folder), "stopped": True, "removed": False},
         {"directory": str(folder), "stopped": False, "removed": True},
         {"directory": str(folder), "stopped": False, "removed": False},
     ]
+
+
+def test_each_tool_takes_its_url(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The plain one psql (libpq), with --sqlalchemy create_engine of this environment."""
+    command("start", "--dir", str(folder))
+    command("url", "--sqlalchemy", "--dir", str(folder))
+    plain, sqlalchemy = capsys.readouterr().out.splitlines()
+
+    with closing(psycopg2.connect(plain)) as connection:
+        assert plain.startswith("postgresql://")
+        assert connection.info.dbname == "postgres"
+    with create_engine(sqlalchemy).connect() as engine:
+        assert 1 == engine.exec_driver_sql("SELECT 1").scalar_one()
 
 
 def test_it_outlives_the_process_that_started_it(folder: Path) -> None:

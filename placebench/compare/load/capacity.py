@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from placebench.compare.keep.records import LoadResult
-from placebench.compare.load.knee import PILOT_RESOLUTION, RESOLUTION, KneeLoad, find_knee, next_guess, rates_around
+from placebench.compare.load.knee import PILOT_RESOLUTION, RESOLUTION, KneeLoad, measure_knee, next_guess
 from placebench.compare.load.load_run import LoadSpec, run_load
 from placebench.compare.load.load_steps import LoadStep, Objective, Saturation
 from placebench.compare.load.step_outcomes import judge_load, until_errors
@@ -63,12 +63,15 @@ class CapacitySearch:
                 return
             guess = (held.load * broken.load) ** 0.5
             for number in range(replicates):
-                guess = next_guess(guess, self.result.knees, objective)
-                steps: list[LoadStep] = []
-                for rate in rates_around(guess, seed=self._spec.seed + number):
-                    steps.append(measure(rate))
-                    self._report(f"replicate {number + 1} of {replicates}, ", steps[-1])
-                self._save(knees=[*self.result.knees, find_knee(steps, objective)])
+
+                def reported(rate: float, label: str = f"replicate {number + 1} of {replicates}, ") -> LoadStep:
+                    step = measure(rate)
+                    self._report(label, step)
+                    return step
+
+                guess = next_guess(guess, self.result.knees)
+                knee = measure_knee(reported, guess, objective, seed=self._spec.seed + number)
+                self._save(knees=[*self.result.knees, knee])
             self._save(saturated=load.saturate(alone_s))
 
         self._recorded(search)

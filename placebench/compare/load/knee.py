@@ -2,7 +2,8 @@
 
 `KneeLoad` makes the loads: a user who is alone, a search for the rate, the steps of a replicate around it, and users
 that saturate the service. A replicate has five rates, spread over a factor of 1.8 around the rate found before, and its
-knee is where the percentile crosses the limit among them (`placebench.stats.crossing_rate`).
+knee is where the percentile crosses the limit among them (`placebench.stats.crossing_rate`). If it does not, five
+higher or lower rates follow, until it does.
 """
 
 import math
@@ -10,6 +11,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 from placebench.addresses import service_address
 from placebench.compare.keep.records import LoadResult
@@ -29,7 +31,9 @@ A share of the rate.
 RATES = 5
 """The number of rates of a replicate."""
 _SPREAD = 0.6
-"""The logarithm of the factor over which these rates are spread."""
+"""The logarithm of the factor over which these rates are spread; the next higher or lower five follow on them."""
+_MAX_RANGES = 5
+"""The number of times that a replicate measures five rates: the capacity may be 11 times the guess, or a part of it."""
 _ALONE_REQUESTS, _ALONE_WARMUP = 12, 2
 _ALMOST_IDLE = 0.1
 """The share of the throughput of a user who is alone at which queues are too short to matter."""
@@ -167,6 +171,29 @@ def find_knee(steps: Sequence[LoadStep], objective: Objective) -> Knee:
     return Knee(rate, made, "" if rate else f"{objective.name} does not cross the limit at these rates")
 
 
-def next_guess(guess: float, knees: Sequence[Knee], objective: Objective) -> float:
-    """Return the rate around which the next replicate is measured: the crossing of all steps until then."""
-    return crossing_rate(knee_points(knees), objective.limit_s) or guess
+def measure_knee(measure: Callable[[float], LoadStep], guess: float, objective: Objective, *, seed: int) -> Knee:
+    """Measure one replicate: five rates around *guess*, and the next higher or lower five until the limit is crossed.
+
+    The knee has all steps. It is without a rate, for the reason in `why`, if the load generator was the limit or if the
+    limit was crossed in none of five ranges.
+    """
+    made: list[LoadStep] = []
+    for _ in range(_MAX_RANGES):
+        made += [measure(rate) for rate in rates_around(guess, seed=seed)]
+        last = made[-RATES:]
+        outcomes = [step.outcome for step in last]
+        # The crossing may also be between this range and the one before.
+        knees = [find_knee(steps, objective) for steps in (last, made[-2 * RATES :])]
+        knee = next((each for each in knees if each.rate_per_s), knees[0])
+        if knee.rate_per_s or 2 * outcomes.count("generator") > RATES:
+            return replace(knee, steps=made)
+        guess *= math.exp(_SPREAD if outcomes.count("held") > outcomes.count("broken") else -_SPREAD)
+    rates = sorted(step.load for step in made)
+    why = f"{objective.name} does not cross the limit from {rates[0]:.3g} to {rates[-1]:.3g} arrivals/s"
+    return Knee(None, made, why)
+
+
+def next_guess(guess: float, knees: Sequence[Knee]) -> float:
+    """Return the rate around which the next replicate is measured: the geometric mean of the knees until then."""
+    logs = [math.log(knee.rate_per_s) for knee in knees if knee.rate_per_s]
+    return math.exp(fmean(logs)) if logs else guess

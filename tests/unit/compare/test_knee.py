@@ -137,6 +137,40 @@ def test_a_replicate_without_a_crossing_has_no_knee() -> None:
     assert (None, "p95 does not cross the limit at these rates") == (found.rate_per_s, found.why)
 
 
+@pytest.mark.parametrize("guess", [8.0, 20.0, 60.0, 200.0, 500.0])
+def test_a_replicate_goes_on_until_the_limit_is_crossed(guess: float) -> None:
+    """Wherever it begins, its knee is that of the service: 100 a second, from which on a queue grows."""
+    made: list[float] = []
+
+    def measure(rate: float) -> LoadStep:
+        made.append(rate)
+        return step(rate, 0.001) if rate < 100 else step(rate, None, "broken")
+
+    found = knee.measure_knee(measure, guess, parse_objective("p95 <= 50ms"), seed=1)
+
+    assert made == [each.load for each in found.steps]
+    assert found.rate_per_s is not None
+    assert abs(found.rate_per_s / 100 - 1) < 0.15
+
+
+@pytest.mark.parametrize(
+    ("objective_s", "outcome", "steps", "why"),
+    [
+        (0.001, "held", 25, "p95 does not cross the limit from 78.7 to 1.4e+03 arrivals/s"),
+        (0.001, "generator", 5, "late"),
+    ],
+)
+def test_a_replicate_ends_where_no_limit_is_to_be_found(
+    objective_s: float, outcome: str, steps: int, why: str
+) -> None:
+    """After five ranges of rates, or at once where the load generator is the limit."""
+    found = knee.measure_knee(
+        lambda rate: step(rate, objective_s, outcome), 100, parse_objective("p95 <= 50ms"), seed=1
+    )
+
+    assert (None, steps, why) == (found.rate_per_s, len(found.steps), found.why)
+
+
 def test_the_rates_of_a_replicate_are_around_the_guess() -> None:
     """Five rates from 0.787 to 1.271 times 100, in an order that the seed draws."""
     assert [78.66, 88.69, 100.0, 112.7, 127.1] == sorted(knee.rates_around(100, seed=1))

@@ -87,7 +87,15 @@ IDLE = Usage(machine_cpu=0.2, process_cpu=0.1, processes=1, threads=9, busiest_p
         (IDLE, 780, 0.1, "workers", "7.8 requests were served at once by 9 threads"),
         (IDLE, 300, 0.1, "limit", "3.0 requests were served at once by 9 threads"),
         (IDLE, 3000, 0.1, "nothing", "32 users were served at once, and more would be"),
-        (Usage(machine_cpu=0.2), 100, 0.1, "unknown", "1.0 requests were served at once"),
+        (
+            IDLE,
+            30,
+            0.1,
+            "unknown",
+            "0.3 requests were served at once by 9 threads: requests took longer than alone, and no CPU, lock or pool "
+            "that is seen explains it",
+        ),
+        (Usage(machine_cpu=0.2), 100, 0.1, "unknown", "the processes of the service are not to be seen from here"),
     ],
 )
 def test_what_was_full(usage: Usage, throughput_per_s: float, client_cpu: float, full: Full, why: str) -> None:
