@@ -4,7 +4,7 @@ The results come from the study's own function `results(run) -> StudyResults`, w
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from math import prod
 from typing import Any, cast
@@ -59,7 +59,8 @@ def study_report(run: Run) -> Report:
         assert kind is not None
         results = results_of(kind)(run)
     rows = _all_rows(run, results)
-    table = Table("Measurements", results.columns, rows, id="rows")
+    # A point that was not measured is named with its reason below the table, and not in a row of dashes.
+    table = Table("Measurements", results.columns, [*results.rows], id="rows")
     order = ", every second one backwards" if head.settings["repeats"] > 1 else ""
     repeats = units.numbered(head.settings["repeats"], "repeat")
     sentences = calibration_sentences(head)
@@ -86,12 +87,12 @@ def study_report(run: Run) -> Report:
         },
         notices=status_sentences(head),
         summary=results.summary,
-        overview=[table, *results.tables] if rows else [],
+        overview=[table, *results.tables] if table.rows else [],
         remarks=[f"not measured: {each}" for each in _by_reason([*_impossible(run), *failed(run)])],
         sections=[
             *(Section(heading, [chart]) for heading, chart in results.charts),
             *(Section(each.label, [each]) for each in results.tables),
-            *([Section("Measurements", [_with_reasons(table)])] if rows else []),
+            *([Section("Measurements", [table])] if table.rows else []),
             *([Section("Calibration", [Paragraph(sentences)])] if sentences else []),
         ],
         notes=[*results.notes, f"{repeats}, in a random order drawn from the seed{order}."] if results.notes else [],
@@ -180,22 +181,15 @@ def _all_rows(run: Run, results: StudyResults) -> list[dict[str, Any]]:
     return rows
 
 
-def _with_reasons(table: Table) -> Table:
-    """Return the table with a column for the reasons if any row has one."""
-    if not any(row["reason"] for row in table.rows):
-        return table
-    return replace(table, columns=[*table.columns, measured("reason", "not measured because", wide=True)])
-
-
 def _failures(run: Run) -> list[Items]:
     """Return the list of points that could not be measured and of measurements that were repeated, without secrets."""
-    lost = [point for point, _ in failed(run)]
+    lost = list(failed(run))
     repeated = (
         f"{_as_text([each.point])}, once: {masked(each.invalid)}; repeated"
         for each in run.measurements
-        if each.invalid and each.point not in lost
+        if each.invalid and each.point not in [point for point, _ in lost]
     )
-    items = [*_by_reason(_impossible(run)), *repeated]
+    items = [*_by_reason([*_impossible(run), *lost]), *repeated]
     return [Items(items)] if items else []
 
 

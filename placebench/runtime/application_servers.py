@@ -288,7 +288,7 @@ def with_server(spec: ServerSpec) -> ServerSpec:
             f"expected server = one of {', '.join(able)}"
         )
     if spec.server == "mod_wsgi":
-        find_mod_wsgi(spec.python)
+        find_mod_wsgi(spec.python, spec.folder)
         return replace(spec, interface=interface)
     chosen = next((name for name in able if name in installed and spec.server in ("", name)), None)
     if chosen is None:

@@ -52,11 +52,13 @@ class ModWsgi:
     """Folders of the environment's packages."""
 
 
-def find_mod_wsgi(python: Path | None = None) -> ModWsgi:
+def find_mod_wsgi(python: Path | None = None, folder: Path | None = None) -> ModWsgi:
     """Return Apache and the mod_wsgi for the environment of *python* (None: this one); costs the start of a Python.
 
+    folder: the folder of the application, if it has one.
+
     Raises MissingExtraError, with what to do, if one is missing, if mod_wsgi is for another version of Python, or if
-    Apache could not read the packages.
+    Apache could not read the packages or the application.
     """
     path = f"{os.environ.get('PATH', '')}:{_PATH}"
     program = next(filter(None, (shutil.which(name, path=path) for name in _PROGRAMS)), None)
@@ -68,7 +70,7 @@ def find_mod_wsgi(python: Path | None = None) -> ModWsgi:
     asked = subprocess.run(inspect, cwd="/", capture_output=True, text=True, check=True)
     packages, built, prefix, version = json.loads(asked.stdout)
     if built:
-        return _readable(ModWsgi(program, modules, built[0], prefix, tuple(packages)))
+        return _readable(ModWsgi(program, modules, built[0], prefix, tuple(packages)), folder)
     module = modules / "mod_wsgi.so"
     if not module.is_file():
         raise MissingExtraError(f"no mod_wsgi beside {program}: {_INSTALL}")
@@ -78,12 +80,13 @@ def find_mod_wsgi(python: Path | None = None) -> ModWsgi:
             f"{module} is for Python {linked[1].decode()}, the application has {version}: "
             f"{python or sys.executable} -m pip install mod_wsgi (needs apache2-dev)"
         )
-    return _readable(ModWsgi(program, modules, str(module), "/usr", tuple(packages)))
+    return _readable(ModWsgi(program, modules, str(module), "/usr", tuple(packages)), folder)
 
 
-def _readable(found: ModWsgi) -> ModWsgi:
-    """Return what was found, if the account that runs root's Apache can read the packages."""
-    account, folders = server_account(), (*map(Path, found.packages), _SCRIPT.parent)
+def _readable(found: ModWsgi, application: Path | None) -> ModWsgi:
+    """Return what was found, if the account that runs root's Apache can read the packages and the application."""
+    account, folders = server_account(), [*map(Path, found.packages), _SCRIPT.parent]
+    folders += [application] if application else []
     if closed := next((each for each in folders if not account.may_enter(each)), None):
         raise MissingExtraError(
             f"Apache runs as {account.name} for root, who cannot enter {closed}: let others enter that folder and "

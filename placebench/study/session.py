@@ -106,6 +106,7 @@ class StudySession(ABC, Generic[_Setup]):
         self._run = RunFolder.resume(folder, head)
         self._done = {_key(each.point, each.repeat) for each in read_measurements(self._path) if each.invalid is None}
         self._failed: dict[str, str] = {}
+        self._noted: set[str] = set()
 
     @abstractmethod
     def _set_up(self) -> _Setup:
@@ -172,8 +173,9 @@ class StudySession(ABC, Generic[_Setup]):
         append_lines(self._path, [made])
         if made.invalid is None:
             self._done.add(_key(point, repeat))
-        else:
-            self._run.note(f"{point_text(point)} failed: {made.invalid}")
+        elif (failure := f"{point_text(point)} failed: {made.invalid}") not in self._noted:
+            self._noted.add(failure)
+            self._run.note(failure)
         if is_final:
             self._give_up((point, repeat), str(made.invalid))
             return None

@@ -69,10 +69,11 @@ def test_what_is_missing_is_said_with_how_to_get_it(tmp_path: Path, monkeypatch:
     (modules / "mod_wsgi.so").write_bytes(b"libpython%d.%d.so" % sys.version_info[:2])
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
-    monkeypatch.setattr(mod_wsgi, "_SCRIPT", closed / "application.py")
     monkeypatch.setattr(mod_wsgi, "server_account", lambda: Account("nobody", 65534, 65534))
-    with pytest.raises(MissingExtraError, match=r"Apache runs as nobody for root, who cannot enter .*chmod o\+x"):
-        find_mod_wsgi()
+    for script, application in ((closed / "application.py", None), (Path("/usr/application.py"), closed)):
+        monkeypatch.setattr(mod_wsgi, "_SCRIPT", script)
+        with pytest.raises(MissingExtraError, match=r"Apache runs as nobody for root, who cannot enter .*chmod o\+x"):
+            find_mod_wsgi(folder=application)
 
 
 def test_files_of_a_run_are_refused_to_another_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
