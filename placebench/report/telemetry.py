@@ -101,14 +101,28 @@ def _incomplete(telemetry: "Telemetry") -> Iterator[str]:
         yield f"The folder holds {', '.join(parts)}, shown together: name one of these folders to see it alone."
     if telemetry.truncated:
         yield f"{units.numbered(telemetry.truncated, 'truncated or corrupt line')} left out."
-    is_recorded = bool((telemetry.runtime["name"] == "recorded_requests").any())
-    if is_recorded and not telemetry.durations["series"].isin(["statement", "transaction"]).any():
-        yield _NO_STATEMENT
+    durations, runtime = telemetry.durations, telemetry.runtime
+    recorded = runtime[runtime["name"] == "recorded_requests"].groupby("worker", observed=True)["value"].max().sum()
+    queries = durations.loc[durations["series"].isin(["statement", "transaction"]), "request"]
+    served = durations[durations["series"] == "server"]
+    if recorded and queries.empty:
+        yield f"The profiler saw no statement: {_UNSEEN}"
+    elif recorded and recorded >= len(served):  # if only some requests are recorded, the others lack statements anyway
+        routes = served.assign(seen=served["request"].isin(queries)).groupby(["verb", "path"], observed=True)["seen"]
+        found = routes.agg(["sum", "count"])
+        mixed = found[(found["sum"] > 0) & (found["sum"] < found["count"])]
+        if len(mixed):
+            verb, path = (mixed["count"] - mixed["sum"]).idxmax()
+            seen, count = mixed.loc[(verb, path)]
+            yield (
+                f"The profiler saw no statement in {units.count(int(count - seen))} of {units.count(int(count))} requests "
+                f"of {verb} {path}. Unless these need no database: {_UNSEEN}"
+            )
 
 
-_NO_STATEMENT = (
-    "The profiler saw no statement: it does not see connections that were opened before SqlProfiler() was made, except "
-    "those of SQLAlchemy. Make it before the application connects."
+_UNSEEN = (
+    "it does not see connections that were opened before SqlProfiler() was made, except those of SQLAlchemy. Make it "
+    "before the application connects."
 )
 _STEPS_NOTE = (
     "A step is full if requests came during all of it, cut if the use began or ended in it, idle if there was no "

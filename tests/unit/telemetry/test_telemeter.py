@@ -283,6 +283,31 @@ def test_a_profiler_that_sees_no_statement_is_named_in_the_report(telemeter: Tel
         profiler.remove()
 
 
+def test_a_mix_of_seen_and_unseen_connections_is_named_in_the_report(telemeter: Telemeter, tmp_path: Path) -> None:
+    """Of a pool of two connections, one is open before the profiler: half of the requests seem to need no database."""
+    pool = [sqlite3.connect(":memory:")]
+    profiler = SqlProfiler()
+    try:
+        pool.append(sqlite3.connect(":memory:"))
+        profiler.listen(telemeter)
+
+        def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+            pool.reverse()
+            pool[0].execute("SELECT 1").fetchall()
+            return ok(environ, start_response)
+
+        for _ in range(4):
+            ask(telemeter.wsgi(profiler.wsgi(application)))
+    finally:
+        profiler.remove()
+    telemeter.flush()
+
+    (notice,) = (each for each in telemetry_report(tmp_path, load(tmp_path)).notices if "statement" in each)
+
+    assert notice.startswith("The profiler saw no statement in 2 of 4 requests of GET ")
+    assert "before SqlProfiler() was made" in notice
+
+
 def test_a_view_is_timed_by_a_decorator(telemeter: Telemeter, tmp_path: Path) -> None:
     """A view that calls a view counts once; framework and handler fit into the request; outside nothing is timed."""
 
