@@ -304,7 +304,7 @@ def _full_without_cpu(usage: Usage, at_once: float) -> tuple[Full, str]:
         return "pool wait", f"{in_use:.1f} of {sessions:.1f} sessions of the database were in use, {served}"
     least, most = _ONE_AT_A_TIME
     if at_once < least:
-        return "unknown", f"{served}: requests took longer than alone, and no CPU, lock or pool that is seen explains it"
+        return "unknown", f"{served}: requests take longer than alone, and no reading says why"
     if at_once < most:
         return "one lock", served
     if at_once >= _ALL * max(1, usage.threads - usage.processes):

@@ -113,10 +113,10 @@ def _incomplete(telemetry: "Telemetry") -> Iterator[str]:
         mixed = found[(found["sum"] > 0) & (found["sum"] < found["count"])]
         if len(mixed):
             verb, path = (mixed["count"] - mixed["sum"]).idxmax()
-            seen, count = mixed.loc[(verb, path)]
+            seen, every = (int(each) for each in mixed.loc[(verb, path)])
             yield (
-                f"The profiler saw no statement in {units.count(int(count - seen))} of {units.count(int(count))} requests "
-                f"of {verb} {path}. Unless these need no database: {_UNSEEN}"
+                f"The profiler saw no statement in {units.count(every - seen)} of {units.count(every)} requests of "
+                f"{verb} {path}. Unless these need no database: {_UNSEEN}"
             )
 
 

@@ -160,9 +160,7 @@ def test_a_replicate_goes_on_until_the_limit_is_crossed(guess: float) -> None:
         (0.001, "generator", 5, "late"),
     ],
 )
-def test_a_replicate_ends_where_no_limit_is_to_be_found(
-    objective_s: float, outcome: str, steps: int, why: str
-) -> None:
+def test_a_replicate_ends_where_no_limit_is_to_be_found(objective_s: float, outcome: str, steps: int, why: str) -> None:
     """After five ranges of rates, or at once where the load generator is the limit."""
     found = knee.measure_knee(
         lambda rate: step(rate, objective_s, outcome), 100, parse_objective("p95 <= 50ms"), seed=1

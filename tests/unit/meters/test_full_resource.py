@@ -92,8 +92,7 @@ IDLE = Usage(machine_cpu=0.2, process_cpu=0.1, processes=1, threads=9, busiest_p
             30,
             0.1,
             "unknown",
-            "0.3 requests were served at once by 9 threads: requests took longer than alone, and no CPU, lock or pool "
-            "that is seen explains it",
+            "0.3 requests were served at once by 9 threads: requests take longer than alone, and no reading says why",
         ),
         (Usage(machine_cpu=0.2), 100, 0.1, "unknown", "the processes of the service are not to be seen from here"),
     ],
