@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from math import prod
+from statistics import median
 from typing import Any, cast
 
 from placebench import units
@@ -18,7 +19,7 @@ from placebench.report.environment import environment_rows, masked, request_sect
 from placebench.report.figures import shorten_variant
 from placebench.report.model import Chart, Column, Items, Paragraph, Report, Section, Table, Text
 from placebench.results import Run
-from placebench.stats import MedianInterval, median_interval
+from placebench.stats import MedianInterval
 
 CLIENT_IS_BUSY = 0.7
 """Share of a core from which on the client may limit the throughput."""
@@ -129,7 +130,7 @@ def interval_figures(name: str, unit: str, found: MedianInterval | None) -> dict
 def median_of_all(values: Sequence[float | None]) -> float | None:
     """Return the median; None if any value was not measured."""
     known = [value for value in values if value is not None]
-    return median_interval(known).median if len(known) == len(values) else None
+    return median(known) if len(known) == len(values) else None
 
 
 def valid_points(run: Run) -> Iterator[tuple[dict[str, Any], list[Measurement]]]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from statistics import median
 from typing import Any, TypedDict, TypeVar
 
 from placebench import units
@@ -131,7 +132,7 @@ def results(run: Run) -> StudyResults:
         overhead = paired_overhead(made, control_measurements(point, control, found), "elapsed_s")
         elapsed = median_interval([each.values["elapsed_s"] for each in made])
         counted = [each.values["results"] for each in made if each.values["results"] is not None]
-        counts = median_interval(counted).median if counted else None
+        counts = median(counted) if counted else None
         over_s = overhead["overhead_s"]
         rows.append(
             {
@@ -145,8 +146,8 @@ def results(run: Run) -> StudyResults:
                 "overhead_per_run_s": None if over_s is None else over_s / jobs,
                 "results": counts,
                 "overhead_per_result_s": over_s / counts if over_s is not None and counts else None,
-                "cpu_s_per_run": median_interval([each.values["cpu_s"] for each in made]).median / jobs,
-                "pss_bytes": median_interval([each.values["pss_bytes"] for each in made]).median,
+                "cpu_s_per_run": median([each.values["cpu_s"] for each in made]) / jobs,
+                "pss_bytes": median([each.values["pss_bytes"] for each in made]),
             }
         )
     axes = list(settings["points"][0])

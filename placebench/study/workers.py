@@ -289,11 +289,11 @@ def results(run: Run) -> StudyResults:
 def _row(point: Mapping[str, Any], made: Sequence[Measurement], base: Sequence[Measurement]) -> dict[str, Any]:
     values = [each.values for each in made]
     elapsed = median_interval([each["elapsed_s"] for each in values])
-    medians = {name: median_interval([each[name] for each in values]).median for name in _MEDIANS}
+    medians = {name: statistics.median([each[name] for each in values]) for name in _MEDIANS}
     times_s = {each.repeat: each.values["elapsed_s"] for each in made}
     of_base = {} if made is base else {each.repeat: each.values["elapsed_s"] for each in base}
     jobs, counted = values[0]["jobs"], [each["results"] for each in values if each["results"] is not None]
-    counts = median_interval(counted).median if counted else None
+    counts = statistics.median(counted) if counted else None
     return {
         **point,
         "n": elapsed.n,

@@ -266,7 +266,7 @@ def results(run: Run) -> StudyResults:
 def _row(point: Mapping[str, Any], made: Sequence[Measurement], processes: int) -> dict[str, Any]:
     values = [each.values for each in made]
     rate = median_interval([each["throughput_per_s"] for each in values])
-    cpu = {part: median_interval([each["cpu_s"][part] / each["requests"] for each in values]).median for part in PARTS}
+    cpu = {part: statistics.median([each["cpu_s"][part] / each["requests"] for each in values]) for part in PARTS}
     used = [(sum(each["cpu_s"].values()) + each["client_cpu_s"]) / each["elapsed_s"] for each in values]
     limits = {"nginx": 1, "hosts": point["hosts"] * processes, "primary": 1, "replicas": point["replicas"]}
     part = max((name for name in PARTS if limits[name]), key=lambda name: cpu[name] / limits[name])
@@ -275,11 +275,11 @@ def _row(point: Mapping[str, Any], made: Sequence[Measurement], processes: int) 
         "n": rate.n,
         **interval_figures("throughput", "_per_s", rate),
         "confidence": rate.confidence,
-        **{name: median_interval([each[name] for each in values]).median for name in ("latency_s", "latency_s_p99")},
+        **{name: statistics.median([each[name] for each in values]) for name in ("latency_s", "latency_s_p99")},
         **{f"{name}_cpu_s": seconds for name, seconds in cpu.items()},
         "cpu_s": sum(cpu.values()),
-        "cores_used": median_interval(used).median,
-        "client_cpu_share": median_interval([each["client_cpu_s"] / each["elapsed_s"] for each in values]).median,
+        "cores_used": statistics.median(used),
+        "client_cpu_share": statistics.median([each["client_cpu_s"] / each["elapsed_s"] for each in values]),
         "separate_per_s": limits[part] / cpu[part] if cpu[part] else None,
         "limited_by": part,
     }

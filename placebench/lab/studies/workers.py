@@ -369,7 +369,7 @@ def _axes(point: Mapping[str, Any]) -> dict[str, Any]:
 def _row(point: Mapping[str, Any], made: Sequence[Measurement]) -> dict[str, Any]:
     values = [each.values for each in made]
     elapsed = median_interval([each["elapsed_s"] for each in values])
-    medians = {name: median_interval([each[name] for each in values]).median for name in _MEDIANS}
+    medians = {name: statistics.median([each[name] for each in values]) for name in _MEDIANS}
     cpu_s = median_of_all(
         [
             None if each["backend_cpu_s"] is None else float(each["worker_cpu_s"] + each["backend_cpu_s"])
