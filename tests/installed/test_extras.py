@@ -299,10 +299,12 @@ def test_the_extra_bench_brings_a_postgresql(bench: Environment, *, on_terminal:
 
 
 @pytest.mark.parametrize(("extra", "call"), OTHERS.items(), ids=OTHERS)
-def test_a_variant_needs_its_extra_alone(wheel: Path, folder: Path, extra: str, call: Call, seeded: str) -> None:
+def test_a_variant_needs_its_extra_alone(
+    bench: Environment, wheel: Path, folder: Path, extra: str, call: Call, seeded: str
+) -> None:
     """Beside `bench`."""
-    with installed(wheel, f"bench,{extra}") as environment:
-        ended = environment.run("placebench", *words(call, seeded=seeded), folder=folder)
+    with bench.extended(wheel, f"bench,{extra}"):
+        ended = bench.run("placebench", *words(call, seeded=seeded), folder=folder)
 
     assert (0, True) == (ended.exit_code, call.says in ended.output), ended.output
 
