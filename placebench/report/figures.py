@@ -6,7 +6,9 @@ If the variants' responses differ or were not requested, there are no figures, s
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from placebench.compare.keep.documents import SameResponsesDocument
 from placebench.compare.keep.records import CountedPass, LoadPass, LoadResult, WirePass
@@ -46,14 +48,14 @@ _PAIR_LABELS = {"alone": "{}, alone", "leave_one_out": "{}, leave-one-out"}
 class Responses:
     """The result of comparing the variants' responses, and the size of the response."""
 
-    checked: tuple[str, ...]
-    equal: bool | None
+    checked: tuple[str, ...] = ()
+    equal: bool | None = None
     """Whether the responses are the same; None if the run ended before any were compared."""
-    allocation_requests: int | None
-    provider_summaries: int | None
-    digest: str | None
-    difference: str | None
-    off: str
+    allocation_requests: int | None = None
+    provider_summaries: int | None = None
+    digest: str | None = None
+    difference: str | None = None
+    off: str = ""
     """The reason why the comparison of responses was switched off; empty if it was not."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Routes that were left out, each with what is wrong with its responses."""
@@ -383,18 +385,8 @@ def _series_ends(run: Run) -> tuple[str, str] | None:
 
 
 def _responses(checked: SameResponsesDocument, variants: Sequence[str]) -> Responses:
-    return Responses(
-        checked=tuple(name for name in checked.get("checked", ()) if name in variants),  # and not the control
-        equal=checked.get("equal"),
-        allocation_requests=checked.get("allocation_requests"),
-        provider_summaries=checked.get("provider_summaries"),
-        digest=checked.get("digest"),
-        difference=checked.get("difference"),
-        off=checked.get("off", ""),
-        left_out=checked.get("left_out", {}),
-        varying=checked.get("varying", {}),
-        changing_tables=tuple(checked.get("changing_tables", ())),
-    )
+    made = msgspec.convert(checked, Responses)
+    return replace(made, checked=tuple(name for name in made.checked if name in variants))  # and not the control
 
 
 def _variant_figures(run: Run, variant: str) -> VariantFigures:
