@@ -40,7 +40,7 @@ _HELPERS = {
     "_interpreters": ("children", "patch_interpreters"),
     "_xxsubinterpreters": ("children", "patch_interpreters"),
     "anyio.to_thread": ("threads", "patch_anyio"),
-    "asgiref.sync": ("asgiref", "patch_asgiref"),
+    "asgiref.sync": ("threads", "patch_asgiref"),
     "concurrent.futures.thread": ("threads", "patch_executors"),
     "multiprocessing.process": ("children", "patch_multiprocessing"),
     "os": ("children", "patch_os"),

@@ -3,16 +3,19 @@
 Those without the request's context have recordings of their own, which name the request: `patch_threading` and
 `patch_executors` hand the cause over, and the recording begins with the first statement. Those with its context, which
 the request waits for, are part of its recording, and are sampled for its flame graph (`asyncio.to_thread`, asgiref, and
-by `patch_anyio` the endpoints of FastAPI and Starlette that are not coroutines).
+by `patch_anyio` the endpoints of FastAPI and Starlette that are not coroutines). `patch_asgiref` keeps call sites of
+Django's ORM in async views.
 """
 
 import functools
+import sys
 import threading
 from contextvars import Context
 from typing import Any
 
 from placebench.profiler.capture.active_recording import ProcessRecording, UnitOfWork
 from placebench.profiler.capture.later_work import LaterWork, name_of
+from placebench.profiler.capture.stack import awaiting_callers, find_callers
 from placebench.profiler.capture.timed_cursor import CallRecorder, Replace
 
 # Their threads outlive the request that starts them, and take work of others, which comes with its own context.
@@ -59,6 +62,22 @@ def patch_anyio(recorder: CallRecorder, replace: Replace) -> None:
     @replace(to_thread, "run_sync")
     async def run_sync_sampled(func: Any, *args: Any, **kwargs: Any) -> Any:
         return await run_sync_sampled.__wrapped__(_sampled(recorder, func), *args, **kwargs)
+
+
+def patch_asgiref(recorder: CallRecorder, replace: Replace) -> None:
+    """Give the threads of `sync_to_async` the call sites that await them, while something is recorded."""
+    from asgiref.sync import SyncToAsync
+
+    @replace(SyncToAsync, "__call__")
+    async def call_with_callers(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recording = recorder.current.get()
+        if recording is None or recording.options.mode == "light":
+            return await call_with_callers.__wrapped__(self, *args, **kwargs)
+        token = awaiting_callers.set(find_callers(sys._getframe(1), recording.application))
+        try:
+            return await call_with_callers.__wrapped__(self, *args, **kwargs)
+        finally:
+            awaiting_callers.reset(token)
 
 
 def _sampled(recorder: CallRecorder, function: Any) -> Any:
