@@ -3,6 +3,9 @@
 A server with threads gives one to each connection, so clients that send or read slowly hold its threads. Here they hold
 an entry of an event loop: a request is kept until it is complete, and a response until the client has read it, in
 memory or, if it is long, in an unnamed file. Bytes are passed on as they are, with one response per connection.
+
+At `MAX_CONNECTIONS` the client that has been sending its request for longest makes room for a new one; if all requests
+are complete, the new connection is closed. So clients that never finish keep nobody out.
 """
 
 import asyncio
@@ -11,7 +14,7 @@ import threading
 from asyncio import IncompleteReadError, LimitOverrunError, StreamReader, StreamWriter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final
 
@@ -20,6 +23,9 @@ from placebench.errors import ServerError
 MAX_HEAD_BYTES: Final = 2**17
 MAX_BODY_BYTES: Final = 2**26
 """The longest body that is kept; of a longer one the server gets the headers alone, from which it knows the length."""
+MAX_CONNECTIONS: Final = 512
+_MAX_ASKING: Final = 128
+"""The maximum number of connections to the server: with those of clients, fewer than 1024 descriptors."""
 _HEAD_S: Final = 10.0  # in which all headers must have arrived
 _IDLE_S: Final = 60.0  # without a byte of the body, or without one that the client reads
 _BODY_S: Final = 600.0  # in which the whole body must have arrived
@@ -36,13 +42,30 @@ class _Proxy:
     host: str
     port: int
     """The address of the server."""
+    _receiving: dict[StreamReader, None] = field(default_factory=dict)
+    """The clients whose requests are not complete, in the order in which they came."""
+    _may_ask: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_ASKING))
+
+    def make_room(self) -> bool:
+        """Close the connection that has been sending its request for longest; return False if there is none."""
+        for reader in self._receiving:
+            del self._receiving[reader]
+            reader.set_exception(ConnectionAbortedError("the request was not complete when another client came"))
+            return True
+        return False
 
     async def handle(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Pass one request on and return its response; a connection that breaks or takes too long is closed."""
         try:
             with _file() as request, _file() as response:
-                if await _receive(request, reader, writer):
-                    await self._ask(request, response, ends=reader.at_eof())
+                self._receiving[reader] = None
+                try:
+                    is_request = await _receive(request, reader, writer)
+                finally:
+                    self._receiving.pop(reader, None)
+                if is_request:
+                    async with self._may_ask:
+                        await self._ask(request, response, ends=reader.at_eof())
                     await _send(response, writer)
         except (OSError, TimeoutError):
             writer.transport.abort()
@@ -115,6 +138,9 @@ def buffering_proxy(host: str, port: int, server: tuple[str, int]) -> Iterator[s
     proxy = _Proxy(*server)
 
     async def handle(reader: StreamReader, writer: StreamWriter) -> None:
+        if len(tasks) >= MAX_CONNECTIONS and not proxy.make_room():
+            writer.transport.abort()
+            return
         task = asyncio.current_task()
         assert task is not None
         tasks.add(task)

@@ -124,6 +124,34 @@ def test_clients_that_never_end_are_closed(monkeypatch: pytest.MonkeyPatch, conn
     assert [response(connect(), sent) for sent in (b"GET / HTTP/1.1\r\nHos", HALF_BODY)] == [b"", b""]
 
 
+def test_those_who_never_end_make_room(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
+    """At the maximum of connections the first that is still sending is closed, and the new one is served."""
+    monkeypatch.setattr(module, "MAX_CONNECTIONS", 2)
+    first, second = connect(), connect()
+    first.sendall(HALF_BODY)
+    second.sendall(HALF_BODY)
+
+    assert response(connect(), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").endswith(b"\r\n\r\nxx")
+    assert response(first) == b""
+    assert response(second, b"x" * 99).startswith(b"HTTP/1.0 200")
+
+
+def test_one_too_many_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the maximum of connections with complete requests, which the server has, a new one is closed."""
+    monkeypatch.setattr(module, "MAX_CONNECTIONS", 2)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        connections_to_proxy(server.getsockname()[1]) as connecting,
+        ExitStack() as accepted,
+    ):
+        for _ in range(2):
+            connecting().sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            accepted.enter_context(server.accept()[0])
+
+        assert response(connecting()) == b""
+        accepted.close()
+
+
 def test_a_long_response_is_complete(connect: Connect) -> None:
     """Longer than what is held in memory."""
     assert len(response(connect(), b"GET /long HTTP/1.1\r\nHost: x\r\n\r\n").partition(b"\r\n\r\n")[2]) == LONG
