@@ -4,7 +4,7 @@ A server with threads gives one to each connection, so clients that send or read
 an entry of an event loop: a request is kept until it is complete, and a response until the client has read it, in
 memory or, if it is long, in an unnamed file. Bytes are passed on as they are, with one response per connection.
 
-At `MAX_CONNECTIONS` the client that has been sending its request for longest makes room for a new one; if all requests
+At `MAX_CONNECTIONS` the client that has been sending its request for longest is closed for a new one; if all requests
 are complete, the new connection is closed. So clients that never finish keep nobody out.
 """
 

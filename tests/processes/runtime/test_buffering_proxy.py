@@ -124,7 +124,7 @@ def test_clients_that_never_end_are_closed(monkeypatch: pytest.MonkeyPatch, conn
     assert [response(connect(), sent) for sent in (b"GET / HTTP/1.1\r\nHos", HALF_BODY)] == [b"", b""]
 
 
-def test_those_who_never_end_make_room(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
+def test_a_new_client_ends_the_oldest_incomplete_request(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
     """At the maximum of connections the first that is still sending is closed, and the new one is served."""
     monkeypatch.setattr(module, "MAX_CONNECTIONS", 2)
     first, second = connect(), connect()
