@@ -27,6 +27,7 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy_version import since, since_2_0
 
 from placebench.profiler import Recording, SqlProfiler
+from placebench.profiler.capture.stack import CallSites, find_callers
 
 TABLE = Table("profiled", MetaData(), Column("id", Integer, primary_key=True), Column("name", String))
 
@@ -287,6 +288,27 @@ def test_bytes_are_not_measured_in_a_light_recording(profiler: SqlProfiler, engi
         connection.execute(text("select 1"))
 
     assert (recording.bytes_sent, recording.bytes_received) == (None, None)
+
+
+@pytest.mark.parametrize("mode", ["sampled", "flame"])
+def test_leaves_of_kept_stacks_are_those_of_a_walk(
+    profiler: SqlProfiler, engine: Engine, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """The stack that was kept when a statement began has the frames of one that is read when its driver returns."""
+
+    seen = []
+    for _ in range(2):
+        with profiler.record("request", mode=mode) as recording, engine.connect() as connection:
+            for _ in range(3):
+                connection.execute(text("select pg_sleep(0.001)")).all()
+        stacks = ["\n".join(stack) for stack, _ in recording.session.frame_records]
+        seen.append({stack for stack in stacks if "\nselect pg_sleep" in stack})
+        monkeypatch.setattr(
+            CallSites, "find", lambda _sites, frame, application: (None, find_callers(frame, application))
+        )
+
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 1
 
 
 def test_a_flame_holds_sql_that_python_waited_for(profiler: SqlProfiler, engine: Engine) -> None:

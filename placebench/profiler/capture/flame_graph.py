@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from placebench.profiler.capture.options import CLOCK_TICK_S, Clock, inside_event_loop, inside_greenlets
 from placebench.profiler.capture.sampling_thread import ThreadSamples, profile_function_defect, thread_interval_s
 from placebench.profiler.capture.stack import (
+    CallSites,
     Frames,
     Stacks,
     application_frame,
@@ -130,6 +131,7 @@ class FlameGraphRecorder:
         self._clock, self._report_failure = clock, report_failure
         self._root = root_of_thread()
         self._stacks = Stacks(self._root)
+        self.call_sites: CallSites = CallSites()
         self._with_leaf = once_each(lambda frames, text: [*frames, text])
         self._above = self._stacks(frames_of(application_frame(caller)))
         self._cpu_started = time.process_time()
@@ -167,8 +169,11 @@ class FlameGraphRecorder:
         if kind == "gc" and ended - started < _MAX_SHORT_COLLECTION_S:
             self._short_collections.append((started, ended, leaf(label(), kind)))
         elif len(self._noted) < _MAX_INTERVALS:
-            frames = frames_of(sys._getframe(2))
-            frames += awaiting_frames()
+            frames = getattr(statement, "frames", None)
+            # SQLAlchemy's call of the dialect is above this method, two of the statement, the cursor's and the hook.
+            if frames is None or sys._getframe(5).f_code is not frames[0]:
+                frames = frames_of(sys._getframe(2))
+                frames += awaiting_frames()
             self._noted.append((started, ended, frames, label, kind, statement))
 
     def stop(self, started: float, ended: float, statements: Sequence[RecordedStatement] = ()) -> FlameSession:

@@ -15,6 +15,7 @@ from placebench.profiler.capture.loop_origins import MAX_SAMPLED_ROWS, LoopOrigi
 from placebench.profiler.capture.options import Clock, Options
 from placebench.profiler.capture.orm_frames import is_first_chunk, managed_tables
 from placebench.profiler.capture.sent_values import UNKNOWN, comparable, count_values
+from placebench.profiler.capture.stack import Frames
 from placebench.profiler.model.plan import PlanNode, read_plan
 from placebench.profiler.model.sql_tokens import MAX_REMEMBERED_LENGTH, literal_values, redacted
 from placebench.profiler.model.statement import Caller, DatabaseAddress, OrmLoad, Statement, Transaction
@@ -240,6 +241,8 @@ class PendingStatement:
     entities: list[set[Any]] | None = None
     caller: Caller | None = None
     outer_caller: Caller | None = None
+    frames: Frames | None = None
+    """The stack that called the dialect, while that runs; None if it is not known."""
     parameters: str | None = None
     compile_s: float | None = None
     pool_wait_s: float | None = None
@@ -324,8 +327,10 @@ class PendingStatement:
         seconds = now - self.entered
         connection.measured_s += seconds
         self.execute_s = seconds if self.execute_s is None else self.execute_s + seconds
-        if recording.flame_graph is not None and seconds >= _MIN_LEAF_S:
-            recording.add_leaf(self.entered, now, self.leaf_text, "sql", self)
+        if recording.flame_graph is not None:
+            if seconds >= _MIN_LEAF_S:
+                recording.add_leaf(self.entered, now, self.leaf_text, "sql", self)
+            self.frames = None
         if rows is not None and 0 <= rows < ROW_COUNT_UNKNOWN:
             self.row_count = rows
         if self.unsent is not None:

@@ -32,7 +32,8 @@ def frames_of(frame: FrameType | None) -> Frames:
     """Return *frame* and the frames that called it; some 60 ns per frame."""
     frames: Frames = []
     while frame is not None:
-        frames += (frame.f_code, frame.f_lasti)
+        frames.append(frame.f_code)
+        frames.append(frame.f_lasti)
         frame = frame.f_back
     return frames
 
@@ -40,10 +41,11 @@ def frames_of(frame: FrameType | None) -> Frames:
 def awaiting_frames() -> Frames:
     """Return the frames that entered the greenlet in which SQLAlchemy works under asyncio; none outside of one."""
     current = running_greenlet()
+    parent = getattr(current, "parent", None)
     # Greenlets of gevent are entered by their hub, which called nobody. Old releases of SQLAlchemy only have the class.
-    if current is None or not type(current).__module__.startswith("sqlalchemy."):
+    if parent is None or not type(current).__module__.startswith("sqlalchemy."):
         return []
-    return frames_of(current.parent.gr_frame)
+    return frames_of(parent.gr_frame)
 
 
 def running_greenlet() -> Any:
@@ -273,6 +275,39 @@ def find_callers(frame: FrameType | None, application: tuple[str, ...] = ()) -> 
         found = [first, *found]
     found = found or [_caller(each) for each in _frames_of_libraries(frame, kinds, application)]
     return found[0] if found else None, found[1] if len(found) > 1 else None
+
+
+class CallSites:
+    """The stacks in which statements ran, each kept once, with its call site.
+
+    A loop runs its statements in equal stacks, and comparing two stacks takes less than searching one for lines of the
+    application.
+    """
+
+    def __init__(self) -> None:
+        # By the instructions of the frames; the call site is None if more than the frames decides it.
+        self._known: dict[tuple[int, ...], tuple[Frames, Callers | None]] = {}
+
+    def find(self, frame: FrameType, application: tuple[str, ...]) -> tuple[Frames | None, Callers]:
+        """Return the stack of *frame*, the same list for equal ones, and its call site as `find_callers` returns it.
+
+        Inside of a greenlet, whose stack is a part only, None stands for the stack.
+        """
+        if getattr(running_greenlet(), "parent", None) is not None:
+            return None, find_callers(frame, application)
+        frames = frames_of(frame)
+        place = tuple(frames[1::2])
+        same, callers = self._known.get(place, (None, None))
+        if same != frames:
+            callers = find_callers(frame, application)
+            # A template's line is in the variables of its frame, and a task's first line may be that of its waiter.
+            is_fixed = callers[0] is not None and all(each.co_name != _RENDERS for each in frames[::2])
+            if len(self._known) >= _MAX_NAMES:
+                self._known.clear()
+            same, _ = self._known[place] = frames, callers if is_fixed and awaiting_callers.get() is None else None
+        if callers is None or awaiting_callers.get() is not None:
+            callers = find_callers(frame, application)
+        return same, callers
 
 
 def _caller_unless_passed(frame: FrameType, kinds: dict[str, int], application: tuple[str, ...]) -> Caller | None:

@@ -514,8 +514,14 @@ def _describe(
 ) -> None:
     """Fill in the facts that all modes but light note before a statement runs."""
     recording = pending.recording
-    # The six frames above are three of ours and at least three of SQLAlchemy's: the walk need not read them.
-    pending.caller, pending.outer_caller = find_callers(sys._getframe(6), recording.application)
+    flame_graph = recording.flame_graph
+    if flame_graph is None or flame_graph.is_external or info.dialect == "sqlite":
+        # The six frames above are three of ours and at least three of SQLAlchemy's: the walk need not read them.
+        pending.caller, pending.outer_caller = find_callers(sys._getframe(6), recording.application)
+    else:
+        # One walk for the call site and for the leaf: SQLite's statements are mostly too short to have one.
+        found = flame_graph.call_sites.find(sys._getframe(3), recording.application)
+        pending.frames, (pending.caller, pending.outer_caller) = found
     if info.load is not None:
         pending.relationship, pending.load = info.load.relation, info.load
     if info.step is None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy.util import greenlet_spawn
 
-from placebench.profiler.capture.stack import Callers, find_callers
+from placebench.profiler.capture.stack import Callers, CallSites, find_callers, frames_of
 
 LIBRARY = "/venv/lib/site-packages/library.py"
 
@@ -27,9 +27,18 @@ def function_in(file: str) -> Callable[..., Any]:
     return names["call"]  # type: ignore[no-any-return]
 
 
+SITES = CallSites()
+
+
 def look() -> Callers:
-    """What is found above."""
-    return find_callers(sys._getframe(1))
+    """What is found above; call sites that are kept are the same, when they are new and when they are known."""
+    frame = sys._getframe(1)
+    found = find_callers(frame)
+    (new, first), (known, second) = (SITES.find(frame, ()) for _ in range(2))
+    assert first == second == found
+    assert new is known
+    assert known in (None, frames_of(frame))
+    return found
 
 
 @pytest.mark.parametrize(("between", "is_found"), [(10, True), (11, True), (12, False)])
