@@ -189,7 +189,9 @@ class FlameGraphRecorder:
         # All of them now: what is noted of other threads from now on belongs to no leaf.
         in_order = with_short_calls(list(intervals), self._short_calls(noted, statements, samples), whole, overlaps)
         stacks = timeline(samples, in_order, whole, holds=self._source.holds)
-        records = application_records(list(with_collections(stacks, sorted(self._short_collections), started)))
+        if self._short_collections:
+            stacks = list(with_collections(stacks, sorted(self._short_collections), started))
+        records = application_records(stacks)
         is_full = len(noted) >= _MAX_INTERVALS
         self.is_exact = not (overlaps or is_full or self._has_other_threads)
         self.notes += (OVERLAP_NOTE,) * bool(overlaps) + (FULL_NOTE.format(_MAX_INTERVALS),) * is_full

@@ -18,7 +18,14 @@ from placebench.profiler.capture.sent_values import UNKNOWN, comparable, count_v
 from placebench.profiler.capture.stack import Frames
 from placebench.profiler.model.plan import PlanNode, read_plan
 from placebench.profiler.model.sql_tokens import MAX_REMEMBERED_LENGTH, literal_values, redacted
-from placebench.profiler.model.statement import Caller, DatabaseAddress, OrmLoad, Statement, Transaction
+from placebench.profiler.model.statement import (
+    Caller,
+    DatabaseAddress,
+    OrmLoad,
+    Statement,
+    Transaction,
+    UnfrozenStatement,
+)
 from placebench.profiler.model.statement_facts import SECOND_STATEMENT, StatementFacts, statement_facts
 
 if TYPE_CHECKING:
@@ -234,50 +241,64 @@ class PendingStatement:
     The methods that the driver's calls pass through are short and cannot fail: they run for every statement.
     """
 
-    fingerprint = ""
-    dialect: str | None = None
-    """SQLAlchemy's name of the dialect that the statement is written in."""
+    # What most statements have. The others are in a dict, which is shared as long as there are at most 30 names in it.
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "bytes_received",
+        "bytes_sent",
+        "cache_hit",
+        "caller",
+        "clock",
+        "compile_s",
+        "connection",
+        "dialect",
+        "entered",
+        "execute_s",
+        "executing",
+        "fetch_s",
+        "fetched_rows",
+        "fingerprint",
+        "frames",
+        "identity",
+        "key",
+        "number",
+        "outer_caller",
+        "place",
+        "recording",
+        "repeated",
+        "round_trips",
+        "row_count",
+        "rows_come_alone",
+        "sample",
+        "sql",
+        "started",
+        "step",
+        "value_count",
+    )
     counted = False
     entities: list[set[Any]] | None = None
-    caller: Caller | None = None
-    outer_caller: Caller | None = None
-    frames: Frames | None = None
-    """The stack that called the dialect, while that runs; None if it is not known."""
     parameters: str | None = None
-    compile_s: float | None = None
     pool_wait_s: float | None = None
-    row_count: int | None = None
     single_rows: list[Any] | None = None
     redundant_rows: int | None = None
-    repeated: bool | None = None
     sequel: str | None = None
     relationship: str | None = None
     load: OrmLoad | None = None
-    place = 0
-    """A hash of the fingerprint and the lines that run it."""
     origins: "tuple[tuple[PendingStatement, int], ...]" = ()
     """The statements among whose rows the values of this loop are, and the column that has them."""
     last_row: Any = None
     keeps_last_row = False
     """Whether the next page may begin behind its last row."""
-    sample: list[Any] | None = None
-    """The first rows, while more may come; None if no rows are kept."""
     batch: int | None = None
-    bytes_sent: int | None = None
-    bytes_received: int | None = None
-    cache_hit: bool | None = None
     engine: int | None = None
     unsent: tuple[str, StatementFacts, _SendingCursor] | None = None
     """Text, facts and cursor of a read whose values can only be compared after they were sent."""
     executions = 1
-    value_count: int | None = None
     total_rows: int | None = None
     """Rows in all results, if the text holds several statements or runs in a pipeline."""
     iterated = 0
     """Rows fetched by iteration."""
-    clock: Clock
-    started: float
-    entered: float
     plans: int = 0
     plan_ms: float = -1.0
     plan_text: str | None = None
@@ -292,19 +313,37 @@ class PendingStatement:
         self.recording = recording
         self.connection = connection
         self.sql: str = sql[:_MAX_SQL_LENGTH]
+        self.fingerprint: str = ""
+        self.dialect: str | None = None
+        """SQLAlchemy's name of the dialect that the statement is written in."""
         self.step = step
         self.number: int | None = connection.transaction
         self.identity: Hashable = connection.identity
-        # Every statement reads these: an attribute of the class would be looked up in the object first.
-        self.executing = True
+        self.caller: Caller | None = None
+        self.outer_caller: Caller | None = None
+        self.frames: Frames | None = None
+        """The stack that called the dialect, while that runs; None if it is not known."""
+        self.place: int = 0
+        """A hash of the fingerprint and the lines that run it."""
+        self.cache_hit: bool | None = None
+        self.repeated: bool | None = None
+        self.value_count: int | None = None
+        self.executing: bool = True
         self.rows_come_alone: bool = False
+        self.compile_s: float | None = None
         self.execute_s: float | None = None
         self.fetch_s: float | None = None
+        self.row_count: int | None = None
         self.fetched_rows: int | None = None
         self.round_trips: int | None = None
+        self.bytes_sent: int | None = None
+        self.bytes_received: int | None = None
         self.key: KeyColumn | None = None
-        self.clock = clock = recording.clock
-        self.started = self.entered = clock()
+        self.sample: list[Any] | None = None
+        """The first rows, while more may come; None if no rows are kept."""
+        self.clock: Clock = recording.clock
+        self.started: float = self.clock()
+        self.entered: float = self.started
 
     def driver_called(self) -> None:
         """Start the driver clock: the driver is about to be called."""
@@ -453,7 +492,8 @@ class PendingStatement:
         cursor: returns values of unknown classes after they were sent.
         """
         if facts.kind != "read":
-            self._note_walk(sql, values, facts.walks)
+            if facts.walks:
+                self._note_walk(sql, values, facts.walks)
             self.recording.duplicates.add_write(facts.table, self.connection)
             self.repeated = False
             if self.batch is None and facts.kind in ("insert", "update"):
@@ -470,11 +510,12 @@ class PendingStatement:
         self.sample = []
         if values is not UNKNOWN:  # those of a statement that is only prepared come with its execution
             self.recording.origins.executed(self, values)
-            self._note_walk(sql, values, facts.walks)
+            if facts.walks:
+                self._note_walk(sql, values, facts.walks)
 
     def _note_walk(self, sql: str, values: object, walks: frozenset[str]) -> None:
         """Note whether the statement reads or writes the next part of a table; values may be written into its text."""
-        if walks and len(sql) <= MAX_REMEMBERED_LENGTH:
+        if len(sql) <= MAX_REMEMBERED_LENGTH:
             given = list(values.values()) if isinstance(values, Mapping) else values
             if given is None or isinstance(given, list | tuple):
                 literals = literal_values(sql, self.dialect)
@@ -563,7 +604,7 @@ class PendingStatement:
     def to_statement(self, origin: float) -> Statement:
         """Return the statement with its time relative to *origin*, the start of the recording."""
         self.count_redundant_rows()
-        return Statement(
+        statement = UnfrozenStatement(
             sql=self._shown(),
             fingerprint=self.fingerprint,
             started_s=self.started - origin,
@@ -597,6 +638,8 @@ class PendingStatement:
             load=self.load,
             origins=tuple((each.started - origin, column) for each, column in self.origins),
         )
+        statement.__class__ = Statement
+        return statement
 
     def to_transaction(self, origin: float) -> Transaction:
         """Return the transaction step with its time relative to *origin*, the start of the recording."""

@@ -110,10 +110,13 @@ class StatisticsCollector:
 class _MeasuredStatement(PendingStatement):
     """A statement that is only counted: its seconds, its rows and whether it failed."""
 
-    executing = False
-    rows_come_alone = False
-    fetched_rows = None
-    round_trips = None
+    # What a statement of a recording sets when it begins, and this one does not.
+    executing = rows_come_alone = False
+    bytes_received = bytes_sent = fetched_rows = round_trips = row_count = value_count = None
+    compile_s = execute_s = fetch_s = None
+    caller = outer_caller = frames = cache_hit = identity = key = number = repeated = sample = step = None
+    fingerprint, place, started = "", 0, 0.0
+    connection: Any = None
     recording: Any = None
     seconds = 0.0
     _executed = False

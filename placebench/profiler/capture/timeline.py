@@ -219,13 +219,16 @@ def _estimate_gaps(records: list[StackTime], gaps: Sequence[_Gap], whole: StackI
     by much more than the margin of the number of samples. A stratum without a sample keeps its common frames.
     A sample above the common frames counts as well: the program has left them and come back, as in a loop of requests.
     """
+    sampled = [gap for gap in gaps if gap.samples]
+    if not sampled:  # as in most short recordings
+        return
     strata: dict[tuple[str, ...], tuple[list[float], list[list[str]]]] = {}
 
     @once_each
     def stratum(common: list[str]) -> tuple[list[float], list[list[str]]]:
         return strata.setdefault(tuple(map(_identifier, common)), ([], []))
 
-    for gap in gaps:
+    for gap in sampled:
         for taken, stack in gap.samples:
             times, stacks = stratum(gap.common)
             times.append(taken)

@@ -5,7 +5,7 @@ The main class is `Statement`. A field that nothing could measure is None ("not 
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -232,6 +232,12 @@ class Statement:
         """Whether the statement ran over a network, as far as is known, and nobody counted its round trips."""
         is_local = self.database is not None and self.database.system == "sqlite"
         return self.round_trips is None and self.execute_s is not None and self.error is None and not is_local
+
+
+UnfrozenStatement: type[Statement] = make_dataclass(
+    "UnfrozenStatement", [(each.name, each.type, field(default=each.default)) for each in fields(Statement)], slots=True
+)
+"""Makes a statement in a fifth of the time, once its class is set: a frozen dataclass calls a method for each field."""
 
 
 @dataclass(slots=True)

@@ -5,12 +5,14 @@ import contextvars
 import gc
 import json
 import logging
+import pickle
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import FrozenInstanceError, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,7 @@ from sqlalchemy.util import greenlet_spawn
 from sqlalchemy_version import since_2_0
 
 from placebench.errors import ProfilerError
-from placebench.profiler import Clocks, Recording, SqlProfiler
+from placebench.profiler import Clocks, Recording, SqlProfiler, Statement
 from placebench.profiler.drivers import statement_hooks
 from placebench.profiler.drivers.engine import raw_connection
 from placebench.profiler.model.statement_facts import statement_facts
@@ -70,6 +72,21 @@ def make_table(engine: Engine, rows: int = 3) -> None:
     with engine.begin() as connection:
         TABLE.create(connection)
         connection.execute(insert(TABLE), [{"id": number, "name": "n"} for number in range(rows)])
+
+
+def test_a_recorded_statement_is_like_any_other(profiler: SqlProfiler, engine: Engine) -> None:
+    """It equals one that is made by its class, has the same hash, and cannot be changed."""
+    with profiler.record("one") as recording, engine.connect() as connection:
+        connection.execute(text("select 1"))
+
+    (recorded,) = recording.statements
+    made = Statement(**{each.name: getattr(recorded, each.name) for each in fields(Statement)})
+
+    assert type(recorded) is Statement
+    assert (recorded, hash(recorded)) == (made, hash(made))
+    assert pickle.loads(pickle.dumps(recorded)) == made
+    with pytest.raises(FrozenInstanceError):
+        recorded.sql = "select 2"  # type: ignore[misc]
 
 
 def test_each_part_of_a_statement_has_its_own_time(profiler: SqlProfiler, engine: Engine, clock: Any) -> None:

@@ -15,6 +15,7 @@ from sqlalchemy.exc import OperationalError
 
 from placebench.errors import ProfilerError
 from placebench.profiler import SqlProfiler, StatementStatistics
+from placebench.profiler.capture.pending_statement import PendingStatement
 from placebench.profiler.model.statement_statistics import RELATIVE_ERROR
 
 
@@ -36,6 +37,13 @@ def run(engine: Engine, sql: str, **values: object) -> None:
 def counted(profiler: SqlProfiler) -> dict[str, tuple[int, int | None, int]]:
     """Executions, rows and errors by text."""
     return {each.sql: (each.count, each.row_count, each.error_count) for each in profiler.statistics()}
+
+
+def test_a_counted_statement_has_what_a_recorded_one_has(counting: SqlProfiler) -> None:
+    """The drivers' hooks read the attributes of both without a look at their class."""
+    counted_statement = counting._collector.measure("select 1")
+
+    assert [each for each in PendingStatement.__slots__ if not hasattr(counted_statement, each)] == []
 
 
 def test_statements_are_counted_without_a_recording(counting: SqlProfiler, engine: Engine) -> None:
