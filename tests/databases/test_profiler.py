@@ -323,6 +323,22 @@ def test_a_flame_holds_sql_that_python_waited_for(profiler: SqlProfiler, engine:
 
 
 @pytest.mark.parametrize("driver", ["psycopg2", pytest.param("psycopg", marks=since_2_0)])
+def test_a_connection_may_be_closed_before_the_record_around_sees_it(database_url: str, driver: str) -> None:
+    """The record inside reads no bytes, and the one around would read those of a socket that is gone."""
+    engine = create_engine(make_url(database_url).set(drivername=f"postgresql+{driver}"))
+    profiler = SqlProfiler(engine)
+
+    with profiler.record("around") as around, profiler.record("inside", "light"), engine.connect() as connection:
+        connection.execute(text("select 1"))
+        raw: Any = connection.connection.dbapi_connection
+        raw.close()
+        connection.invalidate()
+
+    assert (len(around.statements), around.failed_hooks) == (1, ())
+    assert around.bytes_sent is None
+
+
+@pytest.mark.parametrize("driver", ["psycopg2", pytest.param("psycopg", marks=since_2_0)])
 @pytest.mark.parametrize("pool", [{"poolclass": NullPool}, {"pool_size": 1, "max_overflow": 5}])
 def test_bytes_of_connections_that_come_and_go(database_url: str, driver: str, pool: dict[str, Any]) -> None:
     """A new connection may have the id of one that is gone, never its counters; its seconds stay in the sum."""

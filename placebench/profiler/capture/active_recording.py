@@ -22,6 +22,7 @@ from placebench.profiler.capture.connection_state import (
     database_address,
     database_identity,
     driver_connection,
+    meter_of,
 )
 from placebench.profiler.capture.loop_origins import LoopOrigins
 from placebench.profiler.capture.options import Clock, Clocks, Options, shares_thread
@@ -208,8 +209,7 @@ class ActiveRecording(RecordingContext):
         if connection is not dbapi_connection:
             state = self.connection_state(connection)
         else:
-            meter = getattr(connection, "placebench_meter", None) if self.options.counts_bytes else None
-            state = ConnectionState(meter)
+            state = ConnectionState(meter_of(connection) if self.options.counts_bytes else None)
             if connection is not None:
                 self._connection_count += 1
                 state.number, state.database = self._connection_count, database_address(connection)
@@ -429,6 +429,7 @@ class ActiveRecording(RecordingContext):
         """Return the stretches in which this recording held its event loop, as far as they are known now."""
         return tuple(block.to_block(self.started) for block in self.blocks)
 
+    @guarded
     def absorb(self, inner: "ActiveRecording") -> None:
         """Add everything that *inner*, a record inside of this one, has seen.
 

@@ -56,6 +56,15 @@ def socket_meter(descriptor: int, *, encrypted: bool) -> SocketMeter | None:
     return meter
 
 
+def meter_of(connection: object) -> SocketMeter | None:
+    """Return the meter of a driver's connection; None if its bytes cannot be measured, or if it is closed already."""
+    try:
+        meter: SocketMeter | None = getattr(connection, "placebench_meter", None)
+    except Exception:  # noqa: BLE001  the driver's error: a closed connection has no socket
+        return None
+    return meter
+
+
 def driver_connection(dbapi_connection: object) -> object:
     """Return the driver's own connection behind SQLAlchemy's adapter of an async driver; return others unchanged."""
     if hasattr(type(dbapi_connection), "placebench_recorder"):  # a timed connection may be an adapter itself
