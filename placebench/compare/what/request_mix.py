@@ -270,8 +270,8 @@ _BY_FORMAT = {
     "date-time": "2024-01-01T00:00:00Z",
     "email": "me@example.org",
 }
-_BY_TYPE: Mapping[str, Any] = {"integer": 1, "number": 1, "boolean": True, "array": [], "object": {}, "string": "a"}
-_MAX_DEPTH = 20
+_BY_TYPE: Mapping[str, Any] = {"boolean": True, "array": [], "object": {}, "string": "a"}
+_MAX_DEPTH, _MAX_INVENTED_LENGTH = 20, 1000
 
 
 class DescribedRequest(NamedTuple):
@@ -375,7 +375,7 @@ def _parameters(document: Mapping[str, Any], *lists: object) -> Iterator[Mapping
 
 def _example(document: Mapping[str, Any], given: Mapping[str, Any], depth: int = 0) -> tuple[Any, bool]:
     """Return a value for a parameter, a body or a schema, and whether the document has it."""
-    for key in ("example", "default"):
+    for key in ("example", "default", "const"):
         if key in given:
             return given[key], True
     examples = given.get("examples")
@@ -401,10 +401,21 @@ def _example(document: Mapping[str, Any], given: Mapping[str, Any], depth: int =
             name: _example(document, _resolved(document, properties.get(name, {})), depth + 1) for name in required
         }
         return {name: value for name, (value, _) in fields.items()}, all(it for _, it in fields.values())
+    return _invented(given), False
+
+
+def _invented(given: Mapping[str, Any]) -> Any:
+    """Return a value by the type, the format and the lower limit of a schema."""
     kind = given.get("type", "string")
     kind = next((each for each in kind if each != "null"), "string") if isinstance(kind, list) else kind
+    if kind in ("integer", "number"):
+        least, above = given.get("minimum"), given.get("exclusiveMinimum")
+        if isinstance(above, int | float) and not isinstance(above, bool):  # in OpenAPI 3.0 it is true or false
+            return above + 1
+        return least + (above is True) if isinstance(least, int | float) else 1
     value = _BY_FORMAT.get(str(given.get("format")), _BY_TYPE.get(str(kind), "a"))
-    return given.get("minimum", value) if kind in ("integer", "number") else value, False
+    length = given.get("minLength")
+    return value.ljust(min(length, _MAX_INVENTED_LENGTH), "a") if value == "a" and isinstance(length, int) else value
 
 
 def _resolved(document: Mapping[str, Any], given: object) -> Mapping[str, Any]:

@@ -181,6 +181,29 @@ def test_an_openapi_document_is_a_request_for_each_operation(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
+    ("schema", "sent"),
+    [
+        ({"type": "integer"}, "1"),
+        ({"type": "integer", "exclusiveMinimum": 7}, "8"),
+        ({"type": "integer", "minimum": 7, "exclusiveMinimum": True}, "8"),
+        ({"type": "number", "minimum": 0.5}, "0.5"),
+        ({"type": "string", "minLength": 3}, "aaa"),
+        ({"anyOf": [{"const": "new"}, {"const": "old"}]}, "new"),
+        ({"type": ["null", "boolean"]}, "true"),
+        ({"type": "string", "format": "date", "minLength": 3}, "2024-01-01"),
+        ({"type": "integer", "minimum": "many"}, "1"),
+    ],
+)
+def test_a_made_up_value_keeps_to_the_limits_of_its_schema(schema: dict[str, Any], sent: str, tmp_path: Path) -> None:
+    """Otherwise the application would respond with 422, and the route would be left out."""
+    parameter = {"name": "it", "in": "path", "required": True, "schema": schema}
+    document = {"openapi": "3.1.0", "paths": {"/{it}": {"get": {"parameters": [parameter]}}}}
+    (tmp_path / "openapi.json").write_text(json.dumps(document))
+
+    assert [f"/{sent}"] == [call.path for call in read(tmp_path, "openapi.json").calls]
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ('1.2.3.4 - - [x] "POST /a HTTP/1.1" 200 5', "no request is left to send: 1 POST, which may write"),
