@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from sqlalchemy import text
 
-from placebench.errors import DatabaseError
+from placebench.errors import DatabaseError, PlacebenchError
 from placebench.runtime.postgres import binaries
 from placebench.runtime.postgres.connection import (
     ServerFacts,
@@ -196,13 +196,21 @@ class Server:
             self._lock.release()
         if problems:
             stayed = ", ".join([*self._created.values(), *([self._owner.name] if self._owner else [])])
-            raise DatabaseError(f"drop by hand what stayed on the server ({stayed}): {problems[0]}")
+            raise DatabaseError(
+                f"`placebench db clean --server URL --yes` drops what stayed on the server ({stayed}): {problems[0]}"
+            )
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """Stop; what could not be dropped is added to an error that ends the `with` block, without taking its place."""
+        try:
+            self.stop()
+        except DatabaseError as left:
+            if not isinstance(error, PlacebenchError):
+                raise
+            error.args = (f"{error}; {left}",)
 
     def _create_statement(self, name: str, template: str | None) -> str:
         owner = f"OWNER {quote_name(self._owner.name)} " if self._owner else ""

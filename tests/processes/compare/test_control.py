@@ -184,6 +184,16 @@ def test_a_control_gets_as_old_as_the_variants(tmp_path: Path) -> None:
     assert 1 == len({block.requests for block in blocks})
 
 
+@pytest.mark.long
+def test_blocks_of_several_users_have_the_same_number_of_requests(tmp_path: Path) -> None:
+    """At the end of a block some users have nothing to send: of a slower variant that is no larger share."""
+    compare(tmp_path, "-n", "1", "--users", "2", "--control", "300%")
+
+    blocks = results.load(tmp_path / "run").blocks
+    assert {"old", "new", "control"} == {block.variant for block in blocks}
+    assert 1 == len({block.requests for block in blocks})
+
+
 COUNTED = """
 import os
 
