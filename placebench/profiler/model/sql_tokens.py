@@ -234,7 +234,11 @@ def _leads_to_name(word: str, before: str, level: _Level, statement: str, *, per
     """
     if word in _BEFORE_NAMES or (word == "on" and statement == "create"):
         return True
-    if word in ("from", "join", "into", "update", "with") and level.verb and before not in ("distinct", "for"):
+    if (
+        word in ("from", "join", "into", "update", "with")
+        and level.verb not in ("", "prepare")  # PREPARE … FROM has the text of a statement
+        and before not in ("distinct", "for")
+    ):
         level.commas = word != "into"
         return word != "with" or before in ("", "(", ";")
     if word == "as":

@@ -226,6 +226,7 @@ def test_values_are_left_out(value: str, place: str) -> None:
         ("SELECT /*!40001 a */*'s3cret*/' /* s3cret */", "SELECT /*!40001 a */*? /* ? */"),
         ("SELECT 2/*a*/*3*/*s3cret*/4", "SELECT ?/* ? */*?*/* ? */?"),
         ('SELECT "s3cret" .5', "SELECT ? ?"),
+        ("PREPARE p FROM \"SELECT 's3cret'\"", "PREPARE p FROM ?"),
     ],
 )
 def test_what_is_left_out_of_other_places(sql: str, shown: str) -> None:
