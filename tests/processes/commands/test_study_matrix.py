@@ -85,7 +85,7 @@ def test_a_command_that_always_fails_is_one_line(command: list[str], capsys: pyt
         (["--axis", "plugin=on,on"], "different names and values"),
         (["--axis", "plugin=on,off", "--axis", "users=1,2"], "the command has no {users}"),
         (["--axis", "plugin=on,off", "--control", "users=1"], "an axis (plugin)"),
-        (["--axis", "plugin=on,off", "--count", "$items"], "no JSON path"),
+        (["--axis", "plugin=on,off", "--count", "$items"], "not a JSON path"),
     ],
 )
 def test_what_does_not_apply_is_refused(

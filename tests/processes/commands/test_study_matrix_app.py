@@ -202,7 +202,7 @@ def test_a_run_is_resumed(capsys: pytest.CaptureFixture[str]) -> None:
         (["--axis", "variant=plain"], "trees = 5", "placebench lab study matrix takes it"),
         (["--axis", "variant=plain"], NO_DATA + '\ncontrol = "3%"', "placebench compare takes it"),
         (["--axis", "variant=naive,tuned"], NO_DATA, "placebench lab study matrix"),
-        (["--axis", "variant=plain", "--count", "$items"], NO_DATA, "no JSON path"),
+        (["--axis", "variant=plain", "--count", "$items"], NO_DATA, "not a JSON path"),
         (["--axis", "orders=2", "--count", "x"], ORDERS + "\nsame_responses = { off = 'x' }", "keeps none"),
         (["--axis", "n=1", "--setup", "x", "--", "true", "{n}"], NO_DATA, "--plan is for an application"),
     ],

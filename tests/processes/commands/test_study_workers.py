@@ -189,7 +189,7 @@ def test_a_command_that_fails_is_one_line(shop: Path, capsys: pytest.CaptureFixt
         (["--async", "shop:stock_async", "--", "true"], "--async is for a function"),
         (["--python", sys.executable, "--", "true"], "--python is for a function"),
         (["--python", "nowhere/python", "shop:stock"], "no Python at nowhere/python"),
-        (["--count", "$items", "shop:stock"], "no JSON path"),
+        (["--count", "$items", "shop:stock"], "not a JSON path"),
     ],
 )
 def test_what_does_not_apply_is_refused(

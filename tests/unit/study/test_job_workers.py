@@ -46,5 +46,5 @@ def test_a_path_reads_values_as_json_has_them() -> None:
 @pytest.mark.parametrize("pattern", ["$orders", "$.orders[", "$..orders", "$.orders[?(@.id)]", "(", "(a)(b)"])
 def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
     """Rather than counted as nothing."""
-    with pytest.raises(ValueError, match=r"no JSON path|no regular expression|groups"):
+    with pytest.raises(ValueError, match=r"not a JSON path|not a regular expression|groups"):
         result_counter(pattern)
