@@ -79,12 +79,13 @@ def profile_variants(run: RunFolder, prepared: PreparedVariants, replicates: int
     reasons = {each.name: reason for each in prepared.variants if (reason := why_not_profiled(each))}
     for number in range(1 + max((each.replicate for each in made), default=-1), replicates):
         names = [name for name in prepared.named if name not in reasons]
-        step = f"profile {number + 1} of {replicates}: {', '.join(names) or 'none can be profiled'}"
-        run.begin_step("profile", step)
+        if not names:
+            break
+        run.begin_step("profile", f"profile {number + 1} of {replicates}: {', '.join(names)}")
         random.Random(f"{run.head.seed} profile {number}").shuffle(names)
         profile = partial(_profile, prepared, number=number, enough_s=_ENOUGH_S / replicates)
         try:
-            recorded = profile(names) if names else []
+            recorded = profile(names)
         except FAILURES as failure:  # which variant it is shows when each is alone
             run.note(f"a profile failed, now each variant is profiled alone: {error_text(failure)}")
             recorded = []
