@@ -24,8 +24,8 @@ MatchingRule = Callable[[CompletionRules], Completion | None]
 
 PATIENCE: Final = 8
 """The number of dead ends after which a search only extends combinations that can be completed."""
-MAX_STEPS: Final = 300_000
-"""The number of steps in vain after which a request is refused: a fifth of a second."""
+MAX_STEPS: Final = 75_000
+"""The number of steps in vain after which a request is refused: about 50 ms."""
 FEW: Final = 1_000
 MAX_FOUND: Final = 300_000
 """The number of combinations after which a request is refused; the first few of each anchor are not counted."""

@@ -311,7 +311,7 @@ PACKED = [37, 53, 29, 41, 59, 23, 47, 31, 43, 57, 26, 34]
 
 def test_a_search_that_is_hard_is_given_up() -> None:
     """Twelve different amounts on four different devices are bin packing: of some 300,000 solutions that the search
-    would try, it tries those that make a million steps, twelve each, and the few before it counts."""
+    would try, it tries those that make the maximum of steps, twelve each, and the few before it counts."""
     groups = tuple(RequestGroup(f"_{number}", (("A", amount),)) for number, amount in enumerate(PACKED))
     host = Host(CandidateRequest(groups), [ROOT, 0, 0, 0], [(122, 0), (118, 0), (121, 0), (119, 0)])
 
