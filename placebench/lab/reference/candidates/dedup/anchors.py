@@ -121,19 +121,28 @@ class AnchorCombinations(Combinations[int]):
     """The allowed combinations of providers at one anchor, one provider per group with a suffix.
 
     Each class of the spreading group is a group of its own in the search, so its combinations are not made in advance.
+    Large amounts of contended classes are placed first: most searches that could be long are short then, as in bin
+    packing.
     """
 
     def __init__(self, anchor: Anchor, assessor: Assessor) -> None:
         """assessor: has the request, and says what is relevant about a provider."""
         request, contended = assessor.request, {name: number for number, name in enumerate(assessor.contended)}
+        order = sorted(
+            range(len(request.groups)),
+            key=lambda number: (
+                -max((amount for name, amount in request.groups[number].resources if name in contended), default=0)
+            ),
+        )
         parts = [
             replace(group, resources=resources)
-            for group in request.groups
+            for group in map(request.groups.__getitem__, order)
             for resources in ([(each,) for each in group.resources] if group.spreads else [group.resources])
         ]
         super().__init__(replace(request, groups=tuple(parts)), contended, assessor.step_limit)
         self._anchor = anchor
         self._request = request
+        self._order = order
         spreading = [number for number, part in enumerate(parts) if part.spreads]
         self._first, self._end = (spreading[0], spreading[-1] + 1) if spreading else (0, 0)
         self._traits = (1 << len(parts[self._first].required)) - 1 if spreading else 0
@@ -142,16 +151,19 @@ class AnchorCombinations(Combinations[int]):
     def __iter__(self) -> Iterator[Combination]:
         """Yield each allowed combination."""
         options, first, end = list[list[int]](), self._first, self._end
-        for number, group in enumerate(self._request.groups):
+        for number in self._order:
+            group = self._request.groups[number]
             if group.spreads:
                 options += [_givers(self._anchor, number, group, nth) for nth in range(len(group.resources))]
             else:
                 options.append(_solvers(self._anchor, number))
         meets = (self._traits_of(positions) for positions in reversed(options[first:end]))
         self._traits_to_come = [*accumulate(meets, or_, initial=0)][::-1]
+        places = sorted(range(len(self._order)), key=self._order.__getitem__)
         for found in self.combine(options):
             spread = [found[first:end]] if end else []
-            yield (*((each,) for each in found[:first]), *spread, *((each,) for each in found[end:]))
+            by_group = [*((each,) for each in found[:first]), *spread, *((each,) for each in found[end:])]
+            yield tuple([by_group[place] for place in places])
 
     def _is_unrestricted(self) -> bool:
         return not self._traits and super()._is_unrestricted()
