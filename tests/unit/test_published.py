@@ -74,6 +74,21 @@ def test_a_wrong_figure_is_written_anew() -> None:
     assert published.written(right.replace("4.3×", "4.4×")) == right
 
 
+@pytest.mark.parametrize(
+    ("rates", "shown"),
+    [
+        ((12.3, 11.0, 14.0), "12.3 [11.0, 14.0]"),
+        ((12.3, None, None), "12.3 [no interval]"),
+        ((None,) * 3, "not measured"),
+    ],
+)
+def test_a_rate_of_few_repeats_has_no_interval(rates: tuple[float | None, ...], shown: str) -> None:
+    """The table is made all the same."""
+    row = dict(zip(("knee_per_s", "knee_low_per_s", "knee_high_per_s"), rates, strict=True))
+
+    assert shown == published._of_repeats(row, "knee")
+
+
 def test_the_variance_of_runs_is_taken_apart() -> None:
     """Replicates 0, 2 and 10, 12: means 1 and 11 have a variance of 50, of which 2 / 2 are of the replicates."""
     made = published.components([[0.0, 2.0], [10.0, 12.0]])
