@@ -167,7 +167,7 @@ def why_impossible(work: Work, way: str, folder: Path) -> str:
         greeting = try_out(work, way, folder)
     except LoadError as error:
         hint = ""
-        if way == "loop" and not work.coroutine and "no coroutine function" in str(error):
+        if way == "loop" and not work.coroutine and "not a coroutine function" in str(error):
             hint = ": name one that does the same work with --async MODULE:FUNCTION"
         return f"{error}{hint}"
     if way == "free-threaded" and greeting["gil"]:

@@ -152,7 +152,8 @@ def test_the_page_on_ci_runs_as_it_stands(
     """Its locustfile under locust alone, with its options, leaves the tables and the page that it names; a percentile
     above the limit of its listener decides the exit code.
 
-    It is told to end once the service has an order, which takes its users any time on a busy machine.
+    It is told to end once the service has an order, which takes its users any time on a busy machine. It ends by itself
+    after 60 s if the interrupt comes where gevent drops it.
     """
     page = (Path(__file__).parents[3] / "docs" / "howto" / "locust-in-ci.md").read_text(encoding="utf-8")
     locustfile, listener = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
@@ -166,7 +167,7 @@ def test_the_page_on_ci_runs_as_it_stands(
     ) as locust:
         ordered = eventually(lambda: get(url, "/orders").body != b"")
         locust.send_signal(signal.SIGINT)
-        _, said = locust.communicate(timeout=60)
+        _, said = locust.communicate(timeout=110)
 
     assert ordered
     assert locust.returncode == expected, said.decode()
