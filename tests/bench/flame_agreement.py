@@ -34,8 +34,8 @@ from typing import Any
 from placebench import SqlProfiler
 from placebench.errors import ProfilerError
 from placebench.profiler.analysis.sampling_error import SamplingError
+from placebench.profiler.capture.call_sites import PROFILER_FOLDER
 from placebench.profiler.capture.external_sampler import find_py_spy
-from placebench.profiler.capture.stack import PROFILER_FOLDER
 from placebench.profiler.model.session import FlameSession
 
 SIGNALS, _SIGNAL_INTERVAL_S = "signals", 0.002

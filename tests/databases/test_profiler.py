@@ -27,7 +27,7 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy_version import since, since_2_0
 
 from placebench.profiler import Recording, SqlProfiler
-from placebench.profiler.capture.stack import CallSites, find_callers
+from placebench.profiler.capture.call_sites import CallSites, find_callers
 
 TABLE = Table("profiled", MetaData(), Column("id", Integer, primary_key=True), Column("name", String))
 

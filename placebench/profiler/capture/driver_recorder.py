@@ -22,10 +22,11 @@ from placebench.profiler.capture.active_recording import (
     ProgramRecording,
 )
 from placebench.profiler.capture.auto_explain import disable_plans, enable_plans, estimated_plan
+from placebench.profiler.capture.call_sites import find_callers
 from placebench.profiler.capture.connection_state import ConnectionState, driver_connection
 from placebench.profiler.capture.later_work import begin_later, is_unseen
 from placebench.profiler.capture.pending_statement import PendingStatement, guarded
-from placebench.profiler.capture.stack import find_callers, is_from_signal
+from placebench.profiler.capture.signal_errors import is_from_signal
 from placebench.profiler.capture.statistics_collector import StatisticsCollector, as_text
 from placebench.profiler.capture.timed_cursor import TimedConnection, TimedCursor
 from placebench.profiler.model.statement_facts import statement_facts

@@ -27,7 +27,7 @@ from weakref import WeakSet, finalize
 from placebench.profiler.capture.active_recording import ActiveRecording, CurrentRecording
 from placebench.profiler.capture.loop_thread import MIN_BLOCK_S, NOT_LATE, LateHandles, LoopThread, woken_task
 from placebench.profiler.capture.options import Clock, inside_greenlets
-from placebench.profiler.capture.stack import PASSING_CODES
+from placebench.profiler.capture.waiting_tasks import PASSING_CODES
 
 _LOOK_S = 0.020
 _LOOK_INTERVAL_S = 0.025

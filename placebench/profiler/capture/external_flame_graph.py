@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Literal, NamedTuple
 
 from placebench.errors import ProfilerError
+from placebench.profiler.capture.call_sites import PROFILER_FOLDER, TEMPLATE, application_frame
 from placebench.profiler.capture.external_sampler import (
     INTERVAL_S,
     StackChange,
@@ -26,16 +27,7 @@ from placebench.profiler.capture.external_sampler import (
     external_sampler,
 )
 from placebench.profiler.capture.options import CLOCK_TICK_S, Clock, inside_event_loop
-from placebench.profiler.capture.stack import (
-    PROFILER_FOLDER,
-    TEMPLATE,
-    Stacks,
-    application_frame,
-    frame_name,
-    frames_of,
-    leaf,
-    root_of_thread,
-)
+from placebench.profiler.capture.stack import Stacks, frame_name, frames_of, leaf, root_of_thread
 from placebench.profiler.capture.timeline import (
     FULL_NOTE,
     OVERLAP_NOTE,

@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, Literal, Protocol, TypeVar
 
+from placebench.profiler.capture.call_sites import CallSites, application_frame
 from placebench.profiler.capture.options import CLOCK_TICK_S, Clock, inside_event_loop, inside_greenlets
 from placebench.profiler.capture.sampling_thread import ThreadSamples, profile_function_defect, thread_interval_s
 from placebench.profiler.capture.stack import (
-    CallSites,
     Frames,
     Stacks,
-    application_frame,
     awaiting_frames,
     frames_of,
     leaf,

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from placebench.profiler.capture.orm_frames import orm_load
-from placebench.profiler.capture.stack import is_from_signal
+from placebench.profiler.capture.signal_errors import is_from_signal
 from placebench.profiler.model.statement import Caller, OrmLoad
 
 MAX_SAMPLED_ROWS = 20

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from placebench.profiler.capture.active_recording import ActiveRecording
+from placebench.profiler.capture.call_sites import Callers, find_callers
 from placebench.profiler.capture.sampling_thread import without_collector
-from placebench.profiler.capture.stack import Callers, find_callers
 from placebench.profiler.model.loop_block import BlockCause, LateRequest, LoopBlock
 from placebench.profiler.model.session import gil_is_off
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
-from placebench.profiler.capture.stack import EVENT_LOOPS, frames_of_awaiting_task, is_application_file
+from placebench.profiler.capture.call_sites import EVENT_LOOPS, is_application_file
+from placebench.profiler.capture.waiting_tasks import frames_of_awaiting_task
 from placebench.profiler.model.statement import OrmLoad
 
 _MAX_FRAMES = 80

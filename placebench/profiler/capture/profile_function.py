@@ -24,7 +24,6 @@ from pyinstrument.low_level.stat_profile import setstatprofile
 from placebench.profiler.capture.options import Clock, inside_greenlets, shares_thread
 from placebench.profiler.capture.stack import (
     Frames,
-    IdleEventLoop,
     Stacks,
     awaiting_frames,
     frames_of,
@@ -32,6 +31,7 @@ from placebench.profiler.capture.stack import (
     running_greenlet,
 )
 from placebench.profiler.capture.timeline import BUILT_IN, Sample
+from placebench.profiler.capture.waiting_tasks import IdleEventLoop
 
 _SAMPLE_INTERVAL_S = 0.00025
 _MAX_SAMPLES = 40_000

@@ -31,7 +31,8 @@ from types import CodeType, FrameType
 from weakref import WeakValueDictionary
 
 from placebench.profiler.capture.options import Clock
-from placebench.profiler.capture.stack import Frames, IdleEventLoop, Stacks, root_of_thread
+from placebench.profiler.capture.stack import Frames, Stacks, root_of_thread
+from placebench.profiler.capture.waiting_tasks import IdleEventLoop
 from placebench.profiler.model.session import pyinstrument_defect
 
 _MAX_SAMPLES = 20_000

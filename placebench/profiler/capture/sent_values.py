@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from placebench.profiler.capture.stack import is_from_signal
+from placebench.profiler.capture.signal_errors import is_from_signal
 
 UNKNOWN = object()
 """Values that cannot be compared, such as those of an executemany, which are sent one after the other."""

@@ -17,16 +17,9 @@ from operator import eq
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from placebench.profiler.capture.call_sites import CELL_FILES, PROFILER_FOLDER, is_application_file
 from placebench.profiler.capture.options import CLOCK_TICK_S
-from placebench.profiler.capture.stack import (
-    CELL_FILES,
-    PROFILER_FOLDER,
-    frame_name,
-    is_application_file,
-    leaf,
-    once_each,
-    shared_length,
-)
+from placebench.profiler.capture.stack import frame_name, leaf, once_each, shared_length
 from placebench.profiler.model.files import with_slashes
 from placebench.profiler.model.plan import PlanNode
 from placebench.profiler.model.session import FlameSession, frame_identifier

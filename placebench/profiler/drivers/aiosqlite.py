@@ -10,9 +10,9 @@ import sys
 from contextvars import copy_context
 from typing import Any
 
+from placebench.profiler.capture.call_sites import awaiting_callers, find_callers
 from placebench.profiler.capture.loop_origins import awaiting_chunk, awaiting_load
 from placebench.profiler.capture.orm_frames import is_first_chunk, orm_load
-from placebench.profiler.capture.stack import awaiting_callers, find_callers
 from placebench.profiler.capture.timed_cursor import AdaptedConnection, CallRecorder, Replace, TimedCursor, time_adapter
 from placebench.profiler.drivers.sqlite import time_sqlite
 

@@ -12,10 +12,10 @@ import re
 import sys
 from typing import Any
 
+from placebench.profiler.capture.call_sites import find_callers
 from placebench.profiler.capture.connection_state import SocketMeter, socket_meter
 from placebench.profiler.capture.pending_statement import PendingStatement
 from placebench.profiler.capture.sent_values import UNKNOWN
-from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.capture.timed_cursor import (
     AdaptedConnection,
     CallRecorder,

@@ -19,9 +19,9 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
 from placebench.errors import ProfilerError
+from placebench.profiler.capture.call_sites import add_libraries
 from placebench.profiler.capture.connection_state import driver_connection
 from placebench.profiler.capture.driver_recorder import DriverRecorder
-from placebench.profiler.capture.stack import add_libraries
 from placebench.profiler.capture.timed_cursor import CallRecorder, TimedConnection
 
 # By the name that is imported: the module of placebench.profiler.drivers and its function.

@@ -19,10 +19,10 @@ from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql import visitors
 
 from placebench.profiler.capture.active_recording import ActiveRecording
+from placebench.profiler.capture.call_sites import find_callers
 from placebench.profiler.capture.connection_state import driver_connection
 from placebench.profiler.capture.driver_recorder import MAX_PARAMETERS_LENGTH, DriverRecorder, locate, while_recording
 from placebench.profiler.capture.pending_statement import KeyColumn, PendingStatement, guarded
-from placebench.profiler.capture.stack import find_callers
 from placebench.profiler.capture.statement_comments import current_comment
 from placebench.profiler.capture.timed_cursor import TimedConnection, TimedCursor
 from placebench.profiler.drivers.engine import (

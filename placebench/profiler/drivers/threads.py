@@ -14,8 +14,8 @@ from contextvars import Context
 from typing import Any
 
 from placebench.profiler.capture.active_recording import ProcessRecording, UnitOfWork
+from placebench.profiler.capture.call_sites import awaiting_callers, find_callers
 from placebench.profiler.capture.later_work import LaterWork, name_of
-from placebench.profiler.capture.stack import awaiting_callers, find_callers
 from placebench.profiler.capture.timed_cursor import CallRecorder, Replace
 
 # Their threads outlive the request that starts them, and take work of others, which comes with its own context.

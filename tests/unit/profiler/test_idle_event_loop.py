@@ -14,7 +14,7 @@ from flame_graphs import busy, times_of
 
 from placebench.profiler import SqlProfiler
 from placebench.profiler.capture.sampling_thread import profile_function_defect
-from placebench.profiler.capture.stack import IdleEventLoop
+from placebench.profiler.capture.waiting_tasks import IdleEventLoop
 
 pytestmark = pytest.mark.skipif(profile_function_defect() is not None, reason=str(profile_function_defect()))
 WAIT_S = 0.15

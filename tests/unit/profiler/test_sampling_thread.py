@@ -26,7 +26,8 @@ from placebench.profiler import Recording, SqlProfiler
 from placebench.profiler.analysis.merging import mean_session
 from placebench.profiler.capture import flame_graph, sampling_thread
 from placebench.profiler.capture.sampling_thread import profile_function_defect, thread_interval_s
-from placebench.profiler.capture.stack import Frames, IdleEventLoop, frames_of, name_frame
+from placebench.profiler.capture.stack import Frames, frames_of, name_frame
+from placebench.profiler.capture.waiting_tasks import IdleEventLoop
 
 STRESS = Path(__file__).with_name("sampled_under_stress.py")
 STRESS_S = 3.0

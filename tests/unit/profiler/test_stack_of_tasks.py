@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from placebench.profiler.capture.stack import find_callers
+from placebench.profiler.capture.call_sites import find_callers
 from placebench.profiler.model.statement import Caller
 
 LIBRARY: dict[str, Any] = {"sleep": asyncio.sleep, "find_callers": find_callers, "sys": sys}

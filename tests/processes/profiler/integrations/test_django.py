@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.profiler.capture.stack import Callers, find_callers
+from placebench.profiler.capture.call_sites import Callers, find_callers
 from placebench.profiler.model.statement import Caller
 
 pytest.importorskip("django")

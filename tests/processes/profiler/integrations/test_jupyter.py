@@ -38,7 +38,7 @@ def test_a_recording_is_shown_below_its_cell() -> None:
 CELLS = (
     """import sqlite3
 from placebench import SqlProfiler
-from placebench.profiler.capture.stack import is_application_file
+from placebench.profiler.capture.call_sites import is_application_file
 profiler = SqlProfiler()
 connection = sqlite3.connect(":memory:")""",
     """def load(number):

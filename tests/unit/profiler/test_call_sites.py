@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy.util import greenlet_spawn
 
-from placebench.profiler.capture.stack import Callers, CallSites, find_callers, frames_of
+from placebench.profiler.capture.call_sites import Callers, CallSites, find_callers
+from placebench.profiler.capture.stack import frames_of
 
 LIBRARY = "/venv/lib/site-packages/library.py"
 
