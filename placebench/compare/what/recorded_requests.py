@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 from msgspec import Meta, Struct, field
 
@@ -31,7 +31,7 @@ _STATIC_PATH = re.compile(
 )
 _CREDENTIALS = {"authorization", "cookie", "x-csrftoken", "x-xsrf-token", "x-csrf-token"}
 _OF_THE_CONNECTION = re.compile(
-    r":|(host|connection|content-length|accept-encoding|origin|referer|dnt|te|pragma|cache-control|priority|"
+    r":|(host|connection|keep-alive|proxy-.*|transfer-encoding|trailer|upgrade|expect|content-length|accept-encoding|origin|referer|dnt|te|pragma|cache-control|priority|"
     r"upgrade-insecure-requests|user-agent|if-.*|sec-.*)$",
     re.IGNORECASE,
 )
@@ -41,6 +41,9 @@ _MAX_TARGET = 60_000
 """uWSGI, uvicorn and hypercorn take some 64 KB for the first line and the headers together, other servers less."""
 TOO_LONG = f"with a path and query of more than {_MAX_TARGET:,} characters"
 _SHOWN_HOSTS = 3
+_OVER_HTTP = ("http", "https")
+_ELSEWHERE = "to other hosts"
+WITHOUT_CREDENTIALS = "with cookies or credentials, which were removed"
 
 
 class HarTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -87,6 +90,8 @@ class _Entry(Struct):
 
     request: _Request
     response: _Response | None = None
+    from_cache: str | None = field(name="_fromCache", default=None)
+    """Chrome: the cache that served it, such as "disk", so that no server saw it."""
 
 
 class _Log(Struct):
@@ -106,36 +111,66 @@ class HarRequest:
 
 
 def read_har(table: HarTable, folder: Path, login: Sequence[Request] = ()) -> tuple[list[HarRequest], list[str]]:
-    """Return the requests of the session in order, and notes on the omitted requests.
+    """Return the requests of the session in order, and notes on the omitted requests, as `har_requests` does.
 
-    login: the requests of the plan's login, which are left out of the session. Raises PlacebenchError for a file that
-    is not a HAR file, or that has no request to send.
+    Raises PlacebenchError also if no request is left to send.
+    """
+    made, left_out, without_credentials = har_requests(table, folder, login)
+    said = [f"{count} {reason}" for reason, count in left_out.items()]
+    said += [f"{without_credentials} {WITHOUT_CREDENTIALS}"] if without_credentials else []
+    whole = len(made) + left_out.total()
+    if not made:
+        path = folder / table.file
+        raise PlacebenchError(f"{path}: none of {whole} requests is left to send: {'; '.join(said) or 'none'}")
+    return made, ["; ".join([f"{table.file}: {len(made)} of {whole} recorded requests are sent", *said])]
+
+
+def har_requests(
+    table: HarTable, folder: Path, login: Sequence[Request] = ()
+) -> tuple[list[HarRequest], Counter[str], int]:
+    """Return the requests of the session in order, the number of the omitted ones by reason, and of those with cookies.
+
+    login: the requests of the plan's login, which are left out of the session. Cookies and credentials are removed.
+    Raises PlacebenchError for a file that is not a HAR file.
     """
     path = folder / table.file
     entries = read_json(path, _Har, error=PlacebenchError).log.entries
-    hosts = [urlsplit(each.request.url).netloc for each in entries]
-    pattern = table.host or (hosts[0] if hosts else "")
+    addresses = [_split(each.request.url) for each in entries]
+    pattern = table.host or _first_host(entries, addresses)
     logins = {(each.method, each.path.partition("?")[0]) for each in login}
     left_out: Counter[str] = Counter()
     elsewhere: Counter[str] = Counter()
-    made = []
-    for entry, host in zip(entries, hosts, strict=True):
-        if reason := _why_left_out(entry, host, pattern, table, logins):
+    made, without_credentials = [], 0
+    for entry, address in zip(entries, addresses, strict=True):
+        if reason := _why_left_out(entry, address, pattern, table, logins):
             left_out[reason] += 1
-            if reason == "to other hosts":
-                elsewhere[host] += 1
+            if reason == _ELSEWHERE:
+                elsewhere[address.netloc] += 1
             continue
         status = entry.response.status if entry.response else None
-        made.append(HarRequest(_request(entry.request), None if status == _NOT_MODIFIED else status))
-        names = {each.name.lower() for each in entry.request.headers or ()}
-        left_out["with cookies or credentials, which were removed"] += bool(names & _CREDENTIALS)
-    said = [f"{count} {reason}" for reason, count in left_out.items() if count]
-    if elsewhere:
-        shown = ", ".join(name for name, _ in elsewhere.most_common(_SHOWN_HOSTS))
-        said = [each.replace("to other hosts", f"to other hosts ({shown})") for each in said]
-    if not made:
-        raise PlacebenchError(f"{path}: none of {len(entries)} requests is left to send: {'; '.join(said) or 'none'}")
-    return made, [f"{table.file}: {len(made)} of {len(entries)} recorded requests are sent; {'; '.join(said)}"]
+        request = _request(entry.request, address)
+        made.append(HarRequest(request, None if status == _NOT_MODIFIED else status))
+        without_credentials += any(each.name.lower() in _CREDENTIALS for each in entry.request.headers or ())
+    if count := left_out.pop(_ELSEWHERE, 0):
+        left_out[f"{_ELSEWHERE} ({', '.join(name for name, _ in elsewhere.most_common(_SHOWN_HOSTS))})"] = count
+    return made, left_out, without_credentials
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:  # such as http://[
+        return SplitResult("", "", url, "", "")
+
+
+def _first_host(entries: Sequence[_Entry], addresses: Sequence[SplitResult]) -> str:
+    """Return the host of the first request over HTTP that is not a redirect, as to www.shop.example."""
+    hosts = [
+        (entry.response is not None and 300 <= entry.response.status < 400, address.netloc)
+        for entry, address in zip(entries, addresses, strict=True)
+        if address.scheme in _OVER_HTTP
+    ]
+    return next((host for is_redirect, host in hosts if not is_redirect), hosts[0][1] if hosts else "")
 
 
 def is_too_long(target: str) -> bool:
@@ -148,30 +183,34 @@ def is_static(path: str) -> bool:
     return bool(_STATIC_PATH.search(path))
 
 
-def _why_left_out(entry: _Entry, host: str, pattern: str, table: HarTable, logins: set[tuple[str, str]]) -> str:
-    parts = urlsplit(entry.request.url)
+def _why_left_out(
+    entry: _Entry, address: SplitResult, pattern: str, table: HarTable, logins: set[tuple[str, str]]
+) -> str:
     method = entry.request.method.upper()
-    if not fnmatch(host, pattern):
-        return "to other hosts"
-    if table.paths and not any(fnmatch(parts.path, each) for each in table.paths):
+    if address.scheme not in _OVER_HTTP:
+        return f"of {address.scheme or 'no'} URLs"
+    if not fnmatch(address.netloc, pattern):
+        return _ELSEWHERE
+    if table.paths and not any(fnmatch(address.path, each) for each in table.paths):
         return "to other paths"
-    if parts.scheme not in ("http", "https") or entry.response is None or entry.response.status < 200:
+    if entry.response is None or entry.response.status < 200:
         return "without a response"
-    if is_too_long(f"{parts.path}?{parts.query}"):
+    if entry.from_cache:
+        return "that the browser's cache served"
+    if is_too_long(f"{address.path}?{address.query}"):
         return TOO_LONG
     if method == "OPTIONS":
         return "preflight requests"
-    if (method, parts.path) in logins:
+    if (method, address.path) in logins:
         return "of the login"
     mime = (entry.response.content.mime_type if entry.response.content else "") or ""
-    if not table.static and (_STATIC_TYPE.match(mime) or is_static(parts.path)):
+    if not table.static and (_STATIC_TYPE.match(mime) or is_static(address.path)):
         return "for static files"
     return ""
 
 
-def _request(recorded: _Request) -> Request:
-    parts = urlsplit(recorded.url)
-    path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+def _request(recorded: _Request, address: SplitResult) -> Request:
+    path = f"{address.path or '/'}?{address.query}" if address.query else address.path or "/"
     headers = {
         each.name.title(): each.value or ""
         for each in recorded.headers or ()

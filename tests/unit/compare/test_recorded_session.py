@@ -69,9 +69,8 @@ def test_what_was_left_out_is_reported(tmp_path: Path) -> None:
     (note,) = read(tmp_path, SESSION).notes
 
     assert note == (
-        "session.har: 4 of 10 recorded requests are sent; 2 with cookies or credentials, which were removed; "
-        "2 for static files; 1 to other hosts (fonts.example); 1 of the login; 1 preflight requests; "
-        "1 without a response"
+        "session.har: 4 of 10 recorded requests are sent; 2 for static files; 1 of the login; 1 preflight requests; "
+        "1 without a response; 1 to other hosts (fonts.example); 2 with cookies or credentials, which were removed"
     )
 
 
@@ -100,6 +99,40 @@ def test_null_is_as_good_as_nothing(tmp_path: Path) -> None:
         ("/b", {"Accept": ""}, b""),
     ]
     assert sent.notes == ("session.har: 2 of 3 recorded requests are sent; 1 without a response",)
+
+
+@pytest.mark.parametrize(
+    ("others", "reason"),
+    [
+        ({"request": {"method": "GET", "url": "data:image/png;base64,AAAA"}}, "1 of data URLs"),
+        ({"request": {"method": "GET", "url": "wss://shop/ws"}, "response": {"status": 101}}, "1 of wss URLs"),
+        ({"request": {"method": "GET", "url": "http://["}, "response": {"status": 0}}, "1 of no URLs"),
+        ({"request": {"method": "GET", "url": "http://old/"}, "response": {"status": 301}}, "1 to other hosts (old)"),
+        (
+            {
+                "request": {"method": "GET", "url": "http://shop/b"},
+                "response": {"status": 200},
+                "_fromCache": "disk",
+            },
+            "1 that the browser's cache served",
+        ),
+    ],
+)
+def test_the_session_is_that_of_the_first_host_that_responded(others: Any, reason: str, tmp_path: Path) -> None:
+    """A URL that is not HTTP, a redirect to the application's host, and what no server saw are left out before it."""
+    sent = read(tmp_path, [others, entry("http://shop/a")])
+
+    assert ["/a"] == [call.label for call in sent.calls]
+    assert (f"session.har: 1 of 2 recorded requests are sent; {reason}",) == sent.notes
+
+
+def test_headers_of_one_hop_are_not_sent(tmp_path: Path) -> None:
+    """Recording proxies have them, and the body is sent with its length."""
+    headers = [{"name": name, "value": "x"} for name in ("Transfer-Encoding", "keep-alive", "Expect", "X-Tenant")]
+    recorded = entry("http://shop/a")
+    recorded["request"]["headers"] = headers
+
+    assert {"X-Tenant": "x"} == read(tmp_path, [recorded]).calls[0].headers
 
 
 def test_a_path_that_no_server_takes_is_not_sent(tmp_path: Path) -> None:

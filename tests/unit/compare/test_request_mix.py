@@ -125,7 +125,9 @@ def test_a_har_file_is_a_mix_too(tmp_path: Path) -> None:
 
     assert {"GET /orders/{id}": 2} == weights(made)
     assert {"Accept": "x/y"} == made.calls[0].headers
-    assert "session.har: 3 of 4 recorded requests are sent; 1 for static files" in made.notes
+    assert made.notes == (
+        "session.har: a mix of 1 route, by 2 of 4 requests; not sent: 1 for static files; 1 POST, which may write",
+    )
 
 
 def test_a_har_file_of_a_proxy_on_windows_is_read(tmp_path: Path) -> None:
@@ -181,34 +183,11 @@ def test_an_openapi_document_is_a_request_for_each_operation(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("schema", "sent"),
-    [
-        ({"type": "integer"}, "1"),
-        ({"type": "integer", "exclusiveMinimum": 7}, "8"),
-        ({"type": "integer", "minimum": 7, "exclusiveMinimum": True}, "8"),
-        ({"type": "number", "minimum": 0.5}, "0.5"),
-        ({"type": "string", "minLength": 3}, "aaa"),
-        ({"anyOf": [{"const": "new"}, {"const": "old"}]}, "new"),
-        ({"type": ["null", "boolean"]}, "true"),
-        ({"type": "string", "format": "date", "minLength": 3}, "2024-01-01"),
-        ({"type": "integer", "minimum": "many"}, "1"),
-    ],
-)
-def test_a_made_up_value_keeps_to_the_limits_of_its_schema(schema: dict[str, Any], sent: str, tmp_path: Path) -> None:
-    """Otherwise the application would respond with 422, and the route would be left out."""
-    parameter = {"name": "it", "in": "path", "required": True, "schema": schema}
-    document = {"openapi": "3.1.0", "paths": {"/{it}": {"get": {"parameters": [parameter]}}}}
-    (tmp_path / "openapi.json").write_text(json.dumps(document))
-
-    assert [f"/{sent}"] == [call.path for call in read(tmp_path, "openapi.json").calls]
-
-
-@pytest.mark.parametrize(
     ("content", "message"),
     [
         ('1.2.3.4 - - [x] "POST /a HTTP/1.1" 200 5', "no request is left to send: 1 POST, which may write"),
         ('{"openapi": "3.0.0", "paths": {}}', "no operation in paths"),
-        ('{"openapi": "3.0.0", "paths": 1}', "no object with paths: expected an OpenAPI document"),
+        ('{"openapi": "3.0.0",\n"paths": 1}', "no object with paths: expected an OpenAPI document"),
     ],
 )
 def test_a_file_without_requests_is_one_line(content: str, message: str, tmp_path: Path) -> None:
