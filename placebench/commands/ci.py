@@ -75,8 +75,8 @@ def _configure_report(parser: ArgumentParser) -> None:
 
 def _init(given: InitOptions) -> int:
     """Write the job's file; a file that is there is not replaced."""
-    from placebench.ci.job_files import job_path, job_text
     from placebench.ci.project import guess_service, own_requirement, read_project
+    from placebench.ci.services import job_path, job_text
     from placebench.report import parse_gates
 
     folder = Path()

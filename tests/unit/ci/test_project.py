@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from placebench.ci.job_files import job_text
 from placebench.ci.project import CiProject, ServiceName, guess_service, read_project
+from placebench.ci.services import job_text
 from placebench.errors import UsageError
 
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
