@@ -85,6 +85,19 @@ def test_a_search_that_is_hard_is_refused(cloud: Any, monkeypatch: pytest.Monkey
         cloud.candidates(f"{query}&limit=5")
 
 
+def test_the_search_does_not_depend_on_the_order_of_the_groups(cloud: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight amounts that fit four devices: in the order of the request the search takes 52,768 steps in vain, and
+    with large amounts first 800."""
+    monkeypatch.setattr(combinations, "MAX_STEPS", 5_000)
+    cloud.add("cn")
+    for number, total in enumerate((92, 94, 81, 82)):
+        cloud.add(f"d{number}", parent="cn", VGPU=total)
+    amounts = enumerate((29, 34, 37, 40, 43, 48, 49, 60), 1)
+    query = "&".join(f"resources{number}=VGPU:{amount}" for number, amount in amounts) + "&group_policy=none"
+
+    assert len(cloud.candidates(f"{query}&limit=5")) == 5
+
+
 @pytest.mark.parametrize("group", ["", "&resources1=VGPU:1"])
 def test_a_limit_bounds_the_unsuffixed_group(cloud: Any, group: str) -> None:
     """Three classes on 24 providers have 24³ = 13,824 solutions, 7 MB as objects: for a limit of 2 few are made,

@@ -7,14 +7,14 @@ The main class is `Combinations`, which both algorithms use: a solution of one g
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, product
 from math import prod
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from placebench.lab.reference.candidates.completion import Completion, CompletionRules
 from placebench.lab.reference.candidates.memo import Memo
-from placebench.lab.reference.domain.candidates_query import CandidateRequest
+from placebench.lab.reference.domain.candidates_query import CandidateRequest, RequestGroup
 from placebench.lab.reference.domain.problems import BadRequest
 
 _Solution = TypeVar("_Solution")
@@ -34,6 +34,17 @@ MAX_FOUND: Final = 300_000
 def capacity(total: int, reserved: int, allocation_ratio: float) -> int:
     """Return the capacity of an inventory, rounded down as in Placement."""
     return int((total - reserved) * allocation_ratio)
+
+
+def large_first(groups: Sequence[RequestGroup], contended: Container[str]) -> list[int]:
+    """Return the numbers of the groups in the order in which to combine them, by their largest contended amount.
+
+    With large amounts first, as in bin packing, most searches that could be long are short. Equal ones stay in order.
+
+    contended: the resource classes that more than one group requests.
+    """
+    largest = [max((amount for name, amount in group.resources if name in contended), default=0) for group in groups]
+    return sorted(range(len(groups)), key=largest.__getitem__, reverse=True)
 
 
 class StepLimit:

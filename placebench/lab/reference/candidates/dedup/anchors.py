@@ -11,7 +11,7 @@ from itertools import accumulate
 from operator import or_
 from typing import NamedTuple
 
-from placebench.lab.reference.candidates.combinations import Combinations, InventoryKey, Placed
+from placebench.lab.reference.candidates.combinations import Combinations, InventoryKey, Placed, large_first
 from placebench.lab.reference.candidates.dedup.relevance import Assessor, Relevance, RootRuling, providers_of
 from placebench.lab.reference.candidates.dedup.tree_index import ROOT, TreeIndex, TreeLayout
 from placebench.lab.reference.domain.candidates_query import RequestGroup
@@ -121,19 +121,12 @@ class AnchorCombinations(Combinations[int]):
     """The allowed combinations of providers at one anchor, one provider per group with a suffix.
 
     Each class of the spreading group is a group of its own in the search, so its combinations are not made in advance.
-    Large amounts of contended classes are placed first: most searches that could be long are short then, as in bin
-    packing.
     """
 
     def __init__(self, anchor: Anchor, assessor: Assessor) -> None:
         """assessor: has the request, and says what is relevant about a provider."""
         request, contended = assessor.request, {name: number for number, name in enumerate(assessor.contended)}
-        order = sorted(
-            range(len(request.groups)),
-            key=lambda number: (
-                -max((amount for name, amount in request.groups[number].resources if name in contended), default=0)
-            ),
-        )
+        order = large_first(request.groups, contended)
         parts = [
             replace(group, resources=resources)
             for group in map(request.groups.__getitem__, order)

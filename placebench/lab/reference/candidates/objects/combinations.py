@@ -2,10 +2,11 @@
 
 import copy
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
-from placebench.lab.reference.candidates.combinations import Combinations, InventoryKey, MatchingRule
+from placebench.lab.reference.candidates.combinations import Combinations, InventoryKey, MatchingRule, large_first
 from placebench.lab.reference.candidates.objects.groups import Placement, Solutions
 from placebench.lab.reference.candidates.objects.model import Candidate, Resource
 from placebench.lab.reference.candidates.objects.search import Document, Search
@@ -17,14 +18,14 @@ class CandidateCombinations(Combinations[Any]):
 
     def __init__(self, search: Search, solved: Sequence[Solutions], matching: MatchingRule) -> None:
         """solved: the solutions of each group. matching: says which combinations can be completed."""
-        super().__init__(search.request, search.contended, matching=matching)
-        self._suffixes = [group.suffix for group in search.request.groups]
-        self._solved = solved
+        order = large_first(search.request.groups, search.contended)
+        self._groups = tuple(map(search.request.groups.__getitem__, order))
+        self._solved = [solved[number] for number in order]
+        super().__init__(replace(search.request, groups=self._groups), search.contended, matching=matching)
         self._inventories = search.inventories
         self._amounts_of: dict[Any, list[tuple[InventoryKey, int]]] = {}
         self._forest = search.forest
         self._candidate = search.model.candidate
-        self._request = search.request
         self._class_names = search.catalog.class_names
         self._root_of = search.root_of
         self._shared = bool(search.sharing)
@@ -40,7 +41,7 @@ class CandidateCombinations(Combinations[Any]):
             self.anchors = rotated(self.anchors, first_tree(search.request, search.settings))
 
     def options(self, anchor_id: int) -> list[list[Any]]:
-        """Return the solutions of each group at the anchor, in the order of the groups."""
+        """Return the solutions of each group at the anchor, in the order in which the groups are combined."""
         return [solutions[anchor_id] for solutions in self._solved]
 
     def candidates(self, at_anchors: Iterable[Iterator[Sequence[Any]]], bound: int | None) -> list[Any]:
@@ -122,8 +123,8 @@ class CandidateCombinations(Combinations[Any]):
         """Return the combination as one candidate; amounts are summed in copies of the groups' objects."""
         resources: dict[InventoryKey, Resource] = {}
         mappings: dict[str, tuple[int, ...]] = {}
-        for suffix, solution in zip(self._suffixes, combination, strict=True):
-            (mappings[suffix],) = solution.mappings.values()
+        for group, solution in zip(self._groups, combination, strict=True):
+            (mappings[group.suffix],) = solution.mappings.values()
             for resource in solution.resources:
                 key = resource.provider_id, resource.class_id
                 if resource.class_id not in self._wanted:
@@ -142,9 +143,7 @@ class TupleCombinations(CandidateCombinations):
         """solved: the solutions of each group. matching: says which combinations can be completed."""
         super().__init__(search, solved, matching)
         class_ids = search.catalog.class_ids
-        self._takes = [
-            [(class_ids[name], amount) for name, amount in group.resources] for group in search.request.groups
-        ]
+        self._takes = [[(class_ids[name], amount) for name, amount in group.resources] for group in self._groups]
 
     def named_roots(self, candidates: Sequence[tuple[Placement, ...]]) -> set[int]:
         """Return the roots of the trees of all anchors and providers of the candidates."""
@@ -164,7 +163,7 @@ class TupleCombinations(CandidateCombinations):
     def allocation_requests(self, candidates: Sequence[tuple[Placement, ...]]) -> list[Document]:
         """Return the documents of the candidates; what a group takes of one provider is one object for all of them."""
         providers, found = self._forest.providers, list[Document]()
-        groups = [(each.suffix, each.resources, {"resources": dict(each.resources)}) for each in self._request.groups]
+        groups = [(each.suffix, each.resources, {"resources": dict(each.resources)}) for each in self._groups]
         for combination in candidates:
             allocations, mappings = dict[str, Document](), dict[str, list[str]]()
             for (suffix, resources, whole), (_, keys) in zip(groups, combination, strict=True):
