@@ -1,15 +1,16 @@
 """Which earlier rows hold the values that a loop binds, and which ORM runs the loop: `LoopOrigins`.
 
-The first rows of the latest results are kept by reference while their recording runs. When one line runs a statement
-for the second to the fifth time, its values are looked up there. What stays is which statements had all of them in one
-column; neither rows nor values are in the recording.
+The first rows of the latest results are kept while their recording runs, without cells that are long or may be. When
+one line runs a statement for the second to the fifth time, its values are looked up there. What stays is which
+statements had all of them in one column; neither rows nor values are in the recording.
 """
 
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from datetime import date, timedelta
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from placebench.profiler.capture.orm_frames import orm_load
 from placebench.profiler.capture.signal_errors import is_from_signal
 from placebench.profiler.model.statement import Caller, OrmLoad
 
-MAX_SAMPLED_ROWS = 20
+_MAX_SAMPLED_ROWS = 20
 _MAX_RESULTS = 16
 _MAX_PLACES = 1_000
 _MAX_VALUES = 4
@@ -25,7 +26,8 @@ _MAX_CELL_LENGTH = 1_000
 _EXECUTIONS = 5
 _MAX_WALK_VALUES = 20
 _KEY_TYPES = frozenset({int, str, bytes, UUID})
-_SIZED = frozenset({str, bytes, memoryview})
+_SIZED = frozenset({str, bytes})
+_SHORT = frozenset({bool, date, datetime, Decimal, float, int, time, timedelta, type(None), UUID})
 
 awaiting_load: ContextVar[OrmLoad | None] = ContextVar("placebench_awaiting_load", default=None)
 """What the ORM loads that waits for a driver's thread, in the context of that thread, whose stack does not have it."""
@@ -47,6 +49,7 @@ class _Statement(Protocol):
     keeps_last_row: bool
     load: OrmLoad | None
     origins: tuple[tuple[Any, int], ...]
+    sample: list[Any] | None
 
 
 class _Loop:
@@ -64,10 +67,25 @@ class LoopOrigins:
     """The latest rows of one recording, and the statements that one line has run a few times."""
 
     def __init__(self) -> None:
-        self.results: deque[tuple[_Statement, list[Any]]] = deque(maxlen=_MAX_RESULTS)
+        self._results: deque[tuple[_Statement, list[tuple[Any, ...]]]] = deque()
         self._loops: dict[int, _Statement | _Loop | None] = {}
         # The latest statement of each place that may walk through a table, with its values.
         self._walks: dict[int, tuple[Sequence[Any], _Statement]] = {}
+
+    def fetched(self, pending: _Statement, sample: list[Any], rows: Sequence[Any]) -> None:
+        """Keep the first of these rows in the *sample* of their statement, and no more rows of the oldest result."""
+        if not sample:
+            self._results.append((pending, sample))
+            if len(self._results) > _MAX_RESULTS:
+                self._results.popleft()[0].sample = None
+        try:
+            sample.extend(map(_short_cells, rows[: _MAX_SAMPLED_ROWS - len(sample)]))
+            if len(sample) < _MAX_SAMPLED_ROWS:
+                return
+        except Exception as error:
+            if is_from_signal(error):
+                raise
+        pending.sample = None
 
     def executed(self, pending: _Statement, values: Any) -> None:
         """Note that a place runs its statement once more; the second to the fifth time look for its *values*."""
@@ -140,12 +158,11 @@ class LoopOrigins:
         loop.values = given
         found: dict[_Match, _Statement] = {}
         keys = [(at, value) for at, value in enumerate(given) if type(value) in _KEY_TYPES]
-        for origin, rows in tuple(self.results):
+        for origin, rows in tuple(self._results):
             if origin.place == loop.first.place:
                 continue
-            for row in tuple(rows):
+            for cells in tuple(rows):
                 try:
-                    cells = cells_of(row)
                     for at, value in keys:
                         if value in cells:
                             for column, cell in enumerate(cells):
@@ -175,9 +192,14 @@ def cells_of(row: Any) -> tuple[Any, ...]:
     return tuple(row) if type(row).__name__ == "Row" else ()  # of sqlite3
 
 
-def is_wide(row: Any) -> bool:
-    """Return whether a row has a cell that is too large to be kept by reference."""
-    for cell in row if type(row) is tuple else cells_of(row):
-        if type(cell) in _SIZED and len(cell) > _MAX_CELL_LENGTH:
-            return True
-    return False
+def _short_cells(row: Any) -> tuple[Any, ...]:
+    """Return the cells of a row, with None for those that are long, and for those of other classes, which may be."""
+    cells = row if type(row) is tuple else cells_of(row)
+    for cell in cells:
+        kind = type(cell)
+        if kind not in _SHORT and (kind not in _SIZED or len(cell) > _MAX_CELL_LENGTH):
+            return tuple(
+                each if type(each) in _SHORT or (type(each) in _SIZED and len(each) <= _MAX_CELL_LENGTH) else None
+                for each in cells
+            )
+    return cells

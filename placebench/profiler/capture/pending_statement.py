@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from placebench.profiler.capture.connection_state import ConnectionState
-from placebench.profiler.capture.loop_origins import MAX_SAMPLED_ROWS, LoopOrigins, awaiting_chunk, is_wide
+from placebench.profiler.capture.loop_origins import LoopOrigins, awaiting_chunk
 from placebench.profiler.capture.options import Clock, Options
 from placebench.profiler.capture.orm_frames import is_first_chunk, managed_tables
 from placebench.profiler.capture.sent_values import UNKNOWN, comparable, count_values
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Shorter intervals are left to the flame graph's sampler: a fetch of one row costs less than noting its stack.
 _MIN_LEAF_S = 20e-6
 _MAX_SQL_LENGTH = 4000
-_MAX_SINGLE_ROWS = 1000
+_MAX_SINGLE_ROWS = 100
 _MAX_KEYS = 50_000
 ROW_COUNT_UNKNOWN = 2**64 - 1
 
@@ -402,7 +402,7 @@ class PendingStatement:
         if self.keeps_last_row and rows:
             self.last_row = rows[-1]
         if self.sample is not None and rows:
-            self._keep_sample(self.sample, rows)
+            recording.origins.fetched(self, self.sample, rows)
 
     def first_row_returned(self, row: Any, round_trips: int | None) -> None:
         """Record a row fetched by itself, the first of its statement or one that took a round trip."""
@@ -425,25 +425,13 @@ class PendingStatement:
         if self.keeps_last_row:
             self.last_row = row
         if self.sample is not None:
-            self._keep_sample(self.sample, (row,))
+            self.recording.origins.fetched(self, self.sample, (row,))
         if self.key is not None:
             if self.single_rows is None:
                 self.single_rows = []
             self.single_rows.append(row)
             if len(self.single_rows) >= _MAX_SINGLE_ROWS:
                 self.count_redundant_rows()
-
-    def _keep_sample(self, sample: list[Any], rows: Sequence[Any]) -> None:
-        """Keep the first rows by reference, unless they are wide: a loop may take its values from them."""
-        if not sample:
-            self.recording.origins.results.append((self, sample))
-        if len(sample) < 2 <= len(sample) + len(rows) and is_wide(rows[0]):
-            sample.clear()
-            self.sample = None
-            return
-        sample.extend(rows[: MAX_SAMPLED_ROWS - len(sample)])
-        if len(sample) >= MAX_SAMPLED_ROWS:
-            self.sample = None
 
     def add_rows(self, rows: int) -> None:
         """Count rows that the driver has handed out, or will hand out again if *rows* is negative.

@@ -105,7 +105,7 @@ class TimeLimitError(Exception):
         (PendingStatement, "compare"),
         (pending_statement, "count_values"),
         (LoopOrigins, "executed"),
-        (loop_origins, "cells_of"),
+        (loop_origins, "_short_cells"),
         (sent_values, "marshal"),
     ],
 )

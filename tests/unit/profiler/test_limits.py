@@ -2,6 +2,7 @@
 
 import gc
 import sqlite3
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -175,6 +176,34 @@ def test_nested_records_and_connections_leave_no_more_than_the_limit(make_profil
     assert max(held[:3]) <= 5
     assert held[3] <= 16  # the latest results, in which a loop looks for the rows of its parents
     assert recording.statement_count == 130
+
+
+@pytest.mark.parametrize("cells", [[100_000], [1] * 2 + [100_000] * 3, [900] * 19])
+@pytest.mark.parametrize("fetch", ["all", "one"])
+def test_rows_of_all_results_but_the_latest_are_freed(
+    make_profiler: Callable[..., SqlProfiler], cells: list[int], fetch: str
+) -> None:
+    """Long cells are not kept at all: one row, rows after short ones, and many short cells; *cells* are lengths."""
+    profiler = make_profiler()
+    connection = sqlite3.connect(":memory:")
+    connection.execute("create table t (body text)")
+    connection.executemany("insert into t values (?)", [("x" * length,) for length in cells])
+    gc.collect()
+    tracemalloc.start()
+    gc.disable()  # the rows are in no cycle
+    try:
+        with profiler.record("rows", max_statements=0):
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(200):
+                cursor = connection.execute("select body from t")
+                assert len(cursor.fetchall() if fetch == "all" else list(iter(cursor.fetchone, None))) == len(cells)
+            held = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        gc.enable()
+        tracemalloc.stop()
+        connection.close()
+
+    assert held < 16 * 20 * 1100 + 100_000
 
 
 def test_rows_beyond_the_limit_that_nobody_counted_are_in_no_sum(make_profiler: Callable[..., SqlProfiler]) -> None:

@@ -155,3 +155,21 @@ def test_parents_without_a_doubt_are_those_that_the_loop_ran_over(
 
     loop = next(each for each in recording.findings() if each.kind == "n+1" and " parts " in (each.sql or ""))
     assert loop.parents is None or loop.parents.doubt or f"from {parent}" in loop.parents.sql
+
+
+@pytest.mark.parametrize("row_factory", [None, sqlite3.Row, lambda cursor, row: {"id": row[0], "body": row[1]}])
+def test_long_texts_in_the_rows_of_the_parents_do_not_hide_them(profiler: SqlProfiler, row_factory: Any) -> None:
+    """Posts with their texts, and the comments of each: only the keys of the posts are kept."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.row_factory = row_factory
+        connection.execute("create table posts (id integer primary key, body text)")
+        connection.execute("create table comments (post_id integer)")
+        connection.executemany("insert into posts (body) values (?)", [("x" * 5000,)] * 8)
+        with profiler.record("r") as recording:
+            for post in connection.execute("select id, body from posts").fetchall():
+                key = post["id"] if row_factory else post[0]
+                connection.execute("select * from comments where post_id = ?", (key,)).fetchall()
+
+    (loop,) = recording.findings()
+    assert loop.parents is not None
+    assert (loop.parents.row_count, loop.parents.doubt) == (8, "")
