@@ -383,8 +383,59 @@ def test_sqlite_without_autocommit_is_always_in_a_transaction(profiler: SqlProfi
         connection.execute("select 2").fetchall()
         connection.rollback()
 
-    assert steps(recording) == [("BEGIN", 1), ("COMMIT", 1), ("BEGIN", 2), ("ROLLBACK", 2)]
+    assert steps(recording) == [("BEGIN", 1), ("COMMIT", 1), ("BEGIN", 2), ("ROLLBACK", 2), ("ROLLBACK", None)]
     assert [each.transaction for each in recording.statements] == [1, 1, 1, 2]
+
+
+@pytest.mark.parametrize("autocommit", [None, *([False, True] * (sys.version_info >= (3, 12)))])
+@pytest.mark.parametrize("ends", ["close", "isolation_level", "autocommit"])
+def test_transactions_of_sqlite_that_a_close_or_a_switch_ends(
+    profiler: SqlProfiler, autocommit: bool | None, ends: str
+) -> None:
+    """SQLite's own trace is the witness: a COMMIT or ROLLBACK is recorded if sqlite3 sends one, and only then."""
+    if ends == "autocommit" and sys.version_info < (3, 12):
+        pytest.skip("sqlite3 has the attribute since Python 3.12")
+    trace: list[str] = []
+    given = {} if autocommit is None else {"autocommit": autocommit}
+    connection = sqlite3.connect(":memory:", **given)  # type: ignore[call-overload]
+    connection.execute("create table item (id)")
+    connection.commit()
+    with profiler.record("ends") as recording:
+        connection.set_trace_callback(trace.append)
+        connection.execute("insert into item values (1)")
+        if ends == "close":
+            connection.close()
+        else:
+            setattr(connection, ends, None if ends == "isolation_level" else True)
+            connection.execute("select 1").fetchall()
+        sent = [each for each in trace if each in ("COMMIT", "ROLLBACK")]
+        is_open = ends != "close" and connection.in_transaction
+    connection.close()
+
+    assert [name for name, _ in steps(recording) if name != "BEGIN"] == sent
+    assert any("still open" in note for note in recording.notes) == is_open
+
+
+def test_a_call_on_a_closed_connection_of_sqlite_is_the_applications_error(profiler: SqlProfiler) -> None:
+    """No hook fails when it asks such a connection for its transaction."""
+    connection = sqlite3.connect(":memory:")
+    cursor = connection.cursor()
+    connection.close()
+    calls: list[Callable[[], object]] = [
+        connection.commit,
+        connection.rollback,
+        lambda: connection.__exit__(None, None, None),
+        lambda: cursor.execute("insert into item values (1)"),
+        lambda: cursor.executescript("select 1"),
+    ]
+
+    with profiler.record("closed") as recording:
+        for call in calls:
+            with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+                call()
+        connection.close()
+
+    assert recording.failed_hooks == ()
 
 
 def test_timed_classes_have_the_name_of_what_they_time(profiler: SqlProfiler, url: str) -> None:

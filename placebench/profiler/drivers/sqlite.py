@@ -4,6 +4,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -86,7 +87,7 @@ class _SqliteCursor(TimedCursor):
     def executescript(self, sql: str) -> Any:
         """Run sqlite3's executescript, timed as one statement; it ends an open transaction first, and begins none."""
         connection = self.connection
-        if connection.in_transaction and connection.placebench_autocommit is None:
+        if connection.in_a_transaction() and connection.placebench_autocommit is None:
             connection.placebench_step("COMMIT", lambda: None)  # its time is in that of the script
         connection.placebench_runs_script = True
         try:
@@ -98,8 +99,6 @@ class _SqliteCursor(TimedCursor):
 class _SqliteConnection(DriverConnection[Any]):
     """A connection of sqlite3, which chooses the class of its cursors; connect has no argument for that."""
 
-    in_transaction: bool
-    isolation_level: str | None
     placebench_cursor: Callable[..., Any]
     placebench_cursor_class: ClassVar[type]
     placebench_file: str | None = None
@@ -118,28 +117,35 @@ class _SqliteConnection(DriverConnection[Any]):
 
     @property
     def placebench_autocommit(self) -> bool | None:
-        """The argument `autocommit` of Python 3.12 and later; None if `isolation_level` decides.
+        """The argument `autocommit` of Python 3.12 and later; None if `isolation_level` decides, or nothing any more.
 
         With True the program begins and ends its transactions by their text alone; with False one is always open.
         """
-        given = getattr(self, "autocommit", _LEGACY)
+        given = self._attribute("autocommit", _LEGACY)
         return None if given == _LEGACY else bool(given)
+
+    def _attribute(self, name: str, default: Any) -> Any:
+        """Return an attribute of the connection; *default* if it is closed, or if this Python does not have it."""
+        try:
+            return getattr(self, name, default)
+        except sqlite3.ProgrammingError:
+            return default
 
     def in_a_transaction(self) -> bool:
         """Return whether sqlite3 has begun a transaction, which it does before the first write."""
-        return self.in_transaction
+        return self._attribute("in_transaction", False)  # type: ignore[no-any-return]
 
     def has_ended_alone(self) -> bool:
         """Return whether no transaction is open, as after the RELEASE of a savepoint that began one."""
-        return not self.in_transaction and not self.placebench_adopted
+        return not self.in_a_transaction() and not self.placebench_adopted
 
     def begins(self, sql: str) -> bool:
         """Return whether the statement runs in a transaction: by default sqlite3 begins one before a write."""
         if self.placebench_runs_script:
             return False
-        return self.in_transaction or (
+        return self.in_a_transaction() or (
             self.placebench_autocommit is None
-            and self.isolation_level is not None
+            and self._attribute("isolation_level", None) is not None
             and statement_facts(sql, "sqlite").first_word in _WRITES
         )
 
@@ -148,6 +154,19 @@ class _SqliteConnection(DriverConnection[Any]):
         if self.placebench_autocommit:
             return call()
         return super().placebench_step(step, call)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; sqlite3 commits before it leaves transactions to the program from now on."""
+        change = partial(super().__setattr__, name, value)
+        if (name == "autocommit" and value == 1) or (name == "isolation_level" and value is None):
+            return self.placebench_step("COMMIT", change)
+        return change()
+
+    def close(self) -> None:
+        """Close the connection; without autocommit sqlite3 sends a ROLLBACK before."""
+        if self.placebench_autocommit is False:
+            return self.placebench_step("ROLLBACK", super().close)  # type: ignore[misc]
+        return super().close()  # type: ignore[misc,no-any-return]
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
         if self.placebench_autocommit:

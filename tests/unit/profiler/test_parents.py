@@ -157,7 +157,7 @@ def test_parents_without_a_doubt_are_those_that_the_loop_ran_over(
     assert loop.parents is None or loop.parents.doubt or f"from {parent}" in loop.parents.sql
 
 
-@pytest.mark.parametrize("row_factory", [None, sqlite3.Row, lambda cursor, row: {"id": row[0], "body": row[1]}])
+@pytest.mark.parametrize("row_factory", [None, sqlite3.Row, lambda _, row: {"id": row[0], "body": row[1]}])
 def test_long_texts_in_the_rows_of_the_parents_do_not_hide_them(profiler: SqlProfiler, row_factory: Any) -> None:
     """Posts with their texts, and the comments of each: only the keys of the posts are kept."""
     with closing(sqlite3.connect(":memory:")) as connection:
