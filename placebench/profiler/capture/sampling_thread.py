@@ -38,6 +38,15 @@ from placebench.profiler.model.session import pyinstrument_defect
 _MAX_SAMPLES = 20_000
 _IDLE_S = 1.0
 """The thread ends after this time without a flame graph: starting one takes longer than a fast request."""
+_MAX_CPU_SHARE = 0.03
+"""The share of one processor that the thread may use: if samples take more, they are taken less often.
+
+A sample takes some 0.2 ms. It takes milliseconds if many threads are sampled, and if the thread that has the GIL keeps
+it in a long call into C, or loses its processor to other programs: the sampling thread, which waits for the GIL, wakes
+up once per switch interval meanwhile.
+"""
+_NEWEST_SAMPLE_SHARE = 0.1
+"""The weight of a new sample in the mean CPU time per sample, from which the pause follows."""
 
 
 def profile_function_defect(version: tuple[int, ...] | None = None) -> str | None:
@@ -174,15 +183,19 @@ class _SamplingThread:
         with suppress(OSError):
             Path(f"/proc/{threading.get_native_id()}/timerslack_ns").write_text("1")
         gc.callbacks.append(self._switch_interval.collected)
-        idle_s, uneven = 0.0, Random(0)
+        idle_s, sample_cpu_s, uneven = 0.0, 0.0, Random(0)
         while idle_s < _IDLE_S:
             began, cpu_s = time.perf_counter(), time.thread_time()
+            pause_s = max(interval_s, sample_cpu_s / _MAX_CPU_SHARE)
             # At even times all samples of a program that repeats something at their rate would be at one place of it.
-            time.sleep(interval_s * uneven.uniform(0.5, 1.5))  # and wait for the GIL
+            time.sleep(pause_s * uneven.uniform(0.5, 1.5))  # and wait for the GIL
             self._switch_interval.lengthen()
-            self._switch_interval.adapt(time.thread_time() - cpu_s, time.perf_counter() - began)
+            # A longer pause makes a sample no cheaper.
+            elapsed_s = (time.perf_counter() - began) * interval_s / pause_s
+            self._switch_interval.adapt(time.thread_time() - cpu_s, elapsed_s)
             wanted_s = self._sample()
-            interval_s, idle_s = (wanted_s, 0.0) if wanted_s else (interval_s, idle_s + interval_s)
+            interval_s, idle_s = (wanted_s, 0.0) if wanted_s else (interval_s, idle_s + pause_s)
+            sample_cpu_s += (time.thread_time() - cpu_s - sample_cpu_s) * _NEWEST_SAMPLE_SHARE
             self._switch_interval.update()
         with suppress(ValueError):  # the application may have emptied the list
             gc.callbacks.remove(self._switch_interval.collected)
@@ -238,7 +251,7 @@ class _SwitchInterval:
         used, shares = self._alone_s, self._cpu_shares
         shares[used] += (cpu_s / elapsed_s - shares[used]) * _NEWEST_SHARE
         shares[_ALONE_S if used == _BESIDE_ONE_S else _BESIDE_ONE_S] *= _KEPT_SHARE
-        is_cheap = shares[_ALONE_S] <= max(_MAX_CPU_SHARE, shares[_BESIDE_ONE_S])
+        is_cheap = shares[_ALONE_S] <= max(_MAX_WAIT_SHARE, shares[_BESIDE_ONE_S])
         self._alone_s = _ALONE_S if is_cheap else _BESIDE_ONE_S
 
     def lengthen(self) -> None:
@@ -297,7 +310,7 @@ _SWITCHING = threading.RLock()
 It is reentrant, since the end of a recording can interrupt its holder, as a finalizer or in a signal's handler.
 """
 _ALONE_S, _BESIDE_ONE_S, _AMONG_THREADS_S = 0.00002, 0.0001, 0.001
-_MAX_CPU_SHARE, _NEWEST_SHARE, _KEPT_SHARE = 0.02, 0.3, 0.97
+_MAX_WAIT_SHARE, _NEWEST_SHARE, _KEPT_SHARE = 0.02, 0.3, 0.97
 
 _THREADS: dict[int, _SamplingThread] = {}
 

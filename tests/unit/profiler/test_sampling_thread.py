@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -572,6 +572,56 @@ def test_waits_while_nothing_is_sampled_do_not_choose_the_switch_interval() -> N
     interval.adapt(0.009, 0.010)
 
     assert round(interval._alone_s * 1e6) == 20
+
+
+class SampledTime:
+    """The module `time` for a thread that takes a sample of known CPU time after each pause, until none is left."""
+
+    def __init__(self, samples_cpu_s: Iterable[float]) -> None:
+        self._samples_cpu_s = iter(samples_cpu_s)
+        self.pauses_s: list[float] = []
+        self._elapsed_s = self._cpu_s = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses_s.append(seconds)
+        self._elapsed_s += seconds
+
+    def sample(self) -> float | None:
+        """Use the CPU of a sample; return the requested interval of 10 ms, or None to end."""
+        cpu_s = next(self._samples_cpu_s, None)
+        self._cpu_s += cpu_s or 0.0
+        return None if cpu_s is None else 0.010
+
+    def thread_time(self) -> float:
+        return self._cpu_s
+
+    def perf_counter(self) -> float:
+        return self._elapsed_s
+
+
+@pytest.mark.parametrize(
+    ("samples_cpu_ms", "mean_pause_ms"),
+    [
+        ([0.2], 10.0),  # 2 % of the interval: as requested
+        ([0.9], 30.0),
+        ([6.0], 200.0),
+        ([0.1] * 9 + [8.1], 30.0),  # one in ten waits long for the GIL: 0.9 ms on average
+    ],
+)
+def test_the_sampling_thread_takes_at_most_3_percent_of_a_processor(
+    monkeypatch: pytest.MonkeyPatch, samples_cpu_ms: list[float], mean_pause_ms: float
+) -> None:
+    """It pauses for longer than requested if samples take more."""
+    until(lambda: "placebench-sampler" not in {thread.name for thread in threading.enumerate()})  # it reads `time` too
+    thread = sampling_thread._SamplingThread()
+    fake = SampledTime(cpu_ms / 1000 for _ in range(2000) for cpu_ms in samples_cpu_ms)
+    monkeypatch.setattr(sampling_thread, "time", fake)
+    monkeypatch.setattr(thread, "_sample", fake.sample)
+    thread._start(0.010)
+    until(lambda: not thread._running.locked())
+
+    sampled_s = fake.pauses_s[: 2000 * len(samples_cpu_ms)]
+    assert sum(sampled_s) / len(sampled_s) * 1000 == pytest.approx(mean_pause_ms, rel=0.02)
 
 
 @pytest.mark.usefixtures("garbage_collector")
