@@ -489,11 +489,16 @@ def _emit_entries(output: options.OutputOptions, made: "Sequence[HistoryEntry | 
             return f"{each.commit[:12]}  not measured: {each.reason}"
         cpu = each.metrics.get("cpu_s")
         statements = each.metrics.get("statements")
-        effect = (
-            f"{units.signed_percent(statements.ratio)} statements"
-            if statements and statements.ratio
-            else "counts alone"
-        )
+        if statements is None:
+            effect = "neither CPU nor statements measured"
+        elif statements.baseline_value == statements.variant_value:
+            effect = "no change in statements"
+        elif statements.ratio:
+            effect = f"{units.signed_percent(statements.ratio)} statements"
+        else:
+            effect = (
+                f"{units.average(statements.baseline_value)} → {units.average(statements.variant_value)} statements"
+            )
         if cpu and cpu.ratio:
             effect = written_effect(
                 cpu.ratio,

@@ -257,9 +257,10 @@ class _RunningVariant:
         if self._users > 1:
             threads = self._variant.workers[0] * self._variant.workers[1]
             users = threads if self._rate else self._users
-            times = -(-_WARM_UPS_PER_THREAD * max(users, threads) // each)
-            driven = client.drive(self.server.url, self._workload, times=times, users=users)
-            self._warm_ups.append(driven)
+            times = -(-max(users, threads) // each)
+            for _ in range(_WARM_UPS_PER_THREAD):  # connections open in the first; the last tells the size of a block
+                driven = client.drive(self.server.url, self._workload, times=times, users=users)
+                self._warm_ups.append(driven)
             at_least = -(-(_ARRIVALS_A_BLOCK if self._rate else _REQUESTS_PER_USER * self._users) // each)
             cycle_s = each / self._rate if self._rate else driven.elapsed_s / times
             fills = at_least if driven.failures else round(self._block_s / cycle_s)

@@ -6,8 +6,10 @@ import sqlite3
 import sys
 import time
 import urllib.request
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +18,10 @@ from placebench.cli import main
 from placebench.compare.keep.control import Control, ControlRecord
 from placebench.compare.keep.records import RunHead
 from placebench.compare.keep.run_folder import RunFolder
+from placebench.compare.load.client_process import Client, Driven
 from placebench.compare.measure.injected_control import calibrate
 from placebench.compare.measure.prepared_variants import PreparedVariants
+from placebench.compare.measure.replicate import _RunningVariant
 from placebench.compare.what.variants import Variant, wrapped
 from placebench.compare.what.workload import SentRequest, Workload
 from placebench.runtime.application_servers import serve
@@ -246,6 +250,27 @@ def test_the_cpu_of_a_request_is_measured_in_two_blocks_under_load(tmp_path: Pat
 
     assert found.injected_s is not None
     assert requests == (tmp_path / "count").stat().st_size
+
+
+def test_connections_that_open_in_the_warm_up_do_not_make_blocks_smaller(tmp_path: Path) -> None:
+    """Of two passes of two users, 5 s for the cold one and 10 ms for the next: 200 cycles of 5 ms fill a second."""
+    (tmp_path / "service.py").write_text(COUNTED)
+    (tmp_path / "log").mkdir()
+    variables = {"PYTHONPATH": str(tmp_path), "COUNT": str(tmp_path / "count")}
+    variant = Variant("one", module="service:application", variables=variables).with_server("sqlite://")
+    workload = Workload(calls=(SentRequest("GET", "/", label="GET /"),), cycle=(0,))
+    prepared = PreparedVariants((variant,), {}, workload, tmp_path, block_s=1.0, users=2)
+    elapsed_s = iter([5.0, 0.01])
+
+    class ScriptedTimes(Client):
+        def drive(self, *given: Any, users: int = 1, **more: Any) -> Driven:
+            driven = super().drive(*given, users=users, **more)
+            return replace(driven, elapsed_s=next(elapsed_s)) if users > 1 else driven
+
+    with _RunningVariant.started(prepared, "one", "sqlite://", 0) as served:
+        served.warm_up(ScriptedTimes(tmp_path))
+
+    assert 200 == served.cycles_a_block
 
 
 @pytest.mark.long

@@ -8,8 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.json import decode
+from msgspec.structs import replace
 
 from placebench.cli import main
+from placebench.commands.history import _emit_entries
+from placebench.commands.options import OutputOptions
+from placebench.history import HistoryEntry, Measured
 from placebench.history.commits import contents_of
 
 pytestmark = pytest.mark.processes
@@ -321,3 +326,22 @@ def test_the_csv_has_every_commit_that_any_metric_has(shop: Path) -> None:
         (named[1], False, True),
         (named[2], True, False),
     ]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "effect"),
+    [
+        ({"statements": Measured(1.0, baseline_value=3.0, variant_value=3.0)}, "no change in statements"),
+        ({"statements": Measured(1.5, baseline_value=2.0, variant_value=3.0)}, "+50 % statements"),
+        ({"statements": Measured(None, baseline_value=0.0, variant_value=3.0)}, "0 → 3 statements"),
+        ({"statements": Measured(None, baseline_value=0.0, variant_value=0.0)}, "no change in statements"),
+        ({}, "neither CPU nor statements measured"),
+    ],
+)
+def test_an_entry_without_times_is_shown_by_its_statements(
+    metrics: dict[str, Measured], effect: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No change is not a change of +0 %, and from 0 there is no percentage."""
+    _emit_entries(OutputOptions(), [replace(decode(entry(), type=HistoryEntry), metrics=metrics)])
+
+    assert f"{COMMIT[:12]}  {effect} against v1  x\n" == capsys.readouterr().out
