@@ -62,10 +62,10 @@ class Cloud:
         self._ids: dict[str, int] = {}
         self._roots: dict[str, int] = {}
         self._aggregates: dict[str, int] = {}
-        with engine.begin() as connection:
-            rows = [{"id": n, "name": name} for n, name in enumerate(CLASSES)]
-            connection.execute(insert(tables.resource_classes), rows)
-            connection.execute(insert(tables.traits), [{"id": n, "name": name} for n, name in enumerate(TRAITS, 1)])
+        self._unwritten: dict[Table, list[dict[str, Any]]] = {
+            tables.resource_classes: [{"id": n, "name": name} for n, name in enumerate(CLASSES)],
+            tables.traits: [{"id": n, "name": name} for n, name in enumerate(TRAITS, 1)],
+        }
 
     def add(
         self,
@@ -92,13 +92,22 @@ class Cloud:
             tables.resource_provider_aggregates: [self._joins(key, each) for each in aggregates.split()],
             tables.allocations: [self._uses(key, *each) for each in (used or {}).items()],
         }
+        for table, added in rows.items():
+            self._unwritten.setdefault(table, []).extend(added)
+
+    def write(self) -> None:
+        """Write what was added, in one transaction; done before each question, and for tests that read the tables."""
+        if not self._unwritten:
+            return
         with self._engine.begin() as connection:
-            for table, added in rows.items():
+            for table, added in self._unwritten.items():
                 if added:
                     connection.execute(insert(table), added)
+        self._unwritten.clear()
 
     def root(self, name: str, *, there: bool) -> None:
         """Take the root from the provider's row, or give it back."""
+        self.write()
         of_provider = tables.resource_providers.c.id == self._ids[name]
         with self._engine.begin() as connection:
             change = update(tables.resource_providers).where(of_provider)
@@ -115,6 +124,7 @@ class Cloud:
         OWN is tuned on each database, and each of the algorithms on PostgreSQL.
         """
         query = re.sub(r"\{(\w+)\}", lambda found: self.uuid(found[1]), query)
+        self.write()
         body = self._body(query, self.own if name == OWN else name, settings).decode()
         for provider in self._ids:
             body = body.replace(self.uuid(provider), provider)
@@ -221,8 +231,8 @@ def _postgresql(server: Server) -> Iterator[Engine]:
 def on_postgresql(_postgresql: Engine) -> Engine:
     """The tables, empty, on PostgreSQL; made once for the session, since each test wants only its rows."""
     with _postgresql.begin() as connection:  # TRUNCATE, which makes new files, takes four times as long
-        for table in reversed(tables.metadata.sorted_tables):
-            connection.execute(table.delete())
+        deletes = (str(table.delete()) for table in reversed(tables.metadata.sorted_tables))
+        connection.exec_driver_sql("; ".join(deletes))
     return _postgresql
 
 

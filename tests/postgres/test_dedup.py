@@ -281,6 +281,7 @@ def test_equal_storages_are_searched_once(cloud: Any, on_postgresql: Engine) -> 
     for number, (aggregate, total) in enumerate(zip("abc", (10, 10, 9), strict=True), 1):
         cloud.add(f"cn{number}", aggregates=aggregate, VCPU=4)
         cloud.add(f"ss{number}", aggregates=aggregate, traits="MISC_SHARES_VIA_AGGREGATE", DISK_GB=total)
+    cloud.write()
     query, index = "resources=VCPU:1,DISK_GB:10", TreeIndex()
     with on_postgresql.connect() as connection:
         fetch(connection, index)
@@ -342,6 +343,7 @@ def test_a_root_may_be_younger_than_its_children(cloud: Any, on_postgresql: Engi
     """
     cloud.add("n", VCPU=4)
     cloud.add("cn2", DISK_GB=10)
+    cloud.write()
     with on_postgresql.begin() as connection:
         connection.execute(text("UPDATE resource_providers SET root_provider_id = 2"))
         connection.execute(text("UPDATE resource_providers SET parent_provider_id = 2 WHERE id = 1"))
@@ -393,6 +395,7 @@ def test_only_trees_in_which_other_amounts_are_used_are_decoded_again(cloud: Any
     """Of two trees of one kind the used one gets a class of its own, the other keeps its class."""
     cloud.add("cn1", VCPU=4)
     cloud.add("cn2", VCPU=4)
+    cloud.write()
     with on_postgresql.connect() as connection:
         decoded = DecodedTrees(read_rows(connection), TreeIndex())
         before = dict(decoded.index.class_of)
