@@ -259,32 +259,47 @@ class PoolRequest(NamedTuple):
 
 
 class PoolTimer:
-    """Times the queues of pools until it is removed.
+    """Times the queues of pools, and watches their checkouts, until it is removed.
 
     waited: called after each get; must not raise.
+    failed: called with the error of each checkout that fails, in a listener of the application too; must not raise.
     clock: returns a time in seconds.
     """
 
-    def __init__(self, clock: Callable[[], float], waited: Callable[[PoolRequest], None]) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        waited: Callable[[PoolRequest], None],
+        failed: Callable[[BaseException], object],
+    ) -> None:
         self._clock = clock
         self._waited = waited
-        self._queues: WeakSet[Any] = WeakSet()
+        self._failed = failed
+        self._pools: WeakSet[Any] = WeakSet()
 
     def time(self, pool: Pool | None) -> None:
-        """Time this pool's queue from now on, if it has one; idempotent, and needed again after `engine.dispose`."""
-        if isinstance(pool, QueuePool) and pool._pool not in self._queues:
+        """Time this pool's checkouts from now on; idempotent, and needed again after `engine.dispose`."""
+        if not isinstance(pool, Pool) or pool in self._pools:
+            return
+        self._pools.add(pool)
+        # An attribute of the instance hides the class's method, and deleting it brings the method back.
+        pool.connect = self._watched(ref(pool), vars(pool).get("connect"))  # type: ignore[method-assign]
+        if isinstance(pool, QueuePool):
             queue = pool._pool
-            self._queues.add(queue)
-            # An attribute of the instance hides the class's method, and deleting it brings the method back.
             queue.get = self._timed(ref(pool), queue.get, queue.empty)  # type: ignore[method-assign]
 
     def remove(self) -> None:
-        """Restore the queues; one that another profiler has timed since keeps our layer without effect."""
-        for queue in self._queues:
-            get = queue.get
+        """Restore the pools; one that another profiler has timed since keeps our layers without effect."""
+        for pool in self._pools:
+            get: Any = pool._pool.get if isinstance(pool, QueuePool) else None
             if getattr(get, "placebench_timer", None) is self:
-                queue.get = get.placebench_get
-        self._queues.clear()
+                pool._pool.get = get.placebench_get
+            connect = pool.connect
+            if getattr(connect, "placebench_timer", None) is self:
+                del pool.connect
+                if connect.placebench_connect is not None:
+                    pool.connect = connect.placebench_connect
+        self._pools.clear()
 
     def _timed(self, pool: "ref[Pool]", get: Callable[..., Any], is_empty: Callable[[], bool]) -> Callable[..., Any]:
         """Return the queue's *get*, wrapped so that each call is timed, even one that times out."""
@@ -309,3 +324,21 @@ class PoolTimer:
         timed_get.placebench_timer = self  # type: ignore[attr-defined]
         timed_get.placebench_get = get  # type: ignore[attr-defined]
         return timed_get
+
+    def _watched(self, pool: "ref[Pool]", before: Callable[[], Any] | None) -> Callable[[], Any]:
+        """Return a pool's *connect* that reports its failure.
+
+        pool: a reference that keeps no dropped pool alive. before: another profiler's `connect` of this pool, if any.
+        """
+
+        def watched_connect() -> Any:
+            made: Any = pool()
+            try:
+                return type(made).connect(made) if before is None else before()
+            except BaseException as error:
+                self._failed(error)
+                raise
+
+        watched_connect.placebench_timer = self  # type: ignore[attr-defined]
+        watched_connect.placebench_connect = before  # type: ignore[attr-defined]
+        return watched_connect

@@ -37,7 +37,7 @@ class Hooks(StatementHooks):
         super().__init__(target, whole_process=whole_process)
         self._replacements["connect"] = self._timed_connect
         self.patches: DriverPatches | None = None if isinstance(target, Engine) else DriverPatches(self)
-        self._pools = PoolTimer(clock, self._on_pool_wait)
+        self._pools = PoolTimer(clock, self._on_pool_wait, self._checkout_failed)
         self._databases: WeakKeyDictionary[Pool, DatabaseAddress | None] = WeakKeyDictionary()
         self._checkouts: WeakKeyDictionary[Any, PendingCheckout] = WeakKeyDictionary()  # by the pool's record of it
         self._listeners: dict[str, Callable[..., Any]] = {
@@ -117,17 +117,23 @@ class Hooks(StatementHooks):
             try:
                 dbapi_connection = connect(*args, **kwargs)
             except BaseException as error:
-                self.pool_request.set(None)
-                if connecting is not None:
-                    connecting.execute_returned(None)
-                    connecting.set_error(error)
-                    self.connecting.set(None)
+                self._checkout_failed(error)
                 raise
             if connecting is not None:
                 connecting.dbapi_connection = dbapi_connection
             return dbapi_connection
 
         return timed
+
+    @guarded
+    def _checkout_failed(self, error: BaseException) -> None:
+        """End the request for a connection, and the CONNECT that is pending, if any."""
+        self.pool_request.set(None)
+        connecting = self.connecting.get()
+        if connecting is not None:
+            connecting.execute_returned(None)
+            connecting.set_error(error)
+            self.connecting.set(None)
 
     @guarded
     def _connect(self, dbapi_connection: object, _record: object) -> None:

@@ -357,3 +357,20 @@ def test_the_search_for_tables_does_not_grow_with_the_values_of_a_statement(monk
 
     assert known == [[False, False, True]] * 2
     assert 0 < visited[900] == visited[10] < 20
+
+
+@pytest.mark.parametrize(("order", "is_restored"), [([1, 0], True), ([0, 1], False)])
+def test_a_pool_connects_by_its_own_method_when_its_profilers_are_removed(order: list[int], is_restored: bool) -> None:
+    """The last one first; a layer below that of another profiler stays, without effect, until the pool is replaced."""
+    engine = create_engine("sqlite://", poolclass=QueuePool)
+    profilers = [SqlProfiler(engine), SqlProfiler(engine)]
+    assert "connect" in vars(engine.pool)
+
+    for number in order:
+        profilers[number].remove()
+
+    assert ("connect" not in vars(engine.pool)) == is_restored
+    with engine.connect() as connection:
+        assert connection.execute(text("select 1")).scalar() == 1
+    engine.dispose()
+    assert "connect" not in vars(engine.pool)

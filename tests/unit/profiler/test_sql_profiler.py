@@ -6,11 +6,14 @@ import gc
 import json
 import logging
 import pickle
+import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from contextvars import copy_context
 from dataclasses import FrozenInstanceError, fields
 from functools import partial
@@ -405,21 +408,41 @@ def test_time_after_a_pool_was_emptied_is_no_wait(make_engine: Any, make_profile
     assert [each.wait_s for each in recording.checkouts] == [0.0, 0.0]
 
 
-def test_time_after_a_failed_connect_is_no_wait(make_profiler: Any, clock: Any, tmp_path: Path) -> None:
-    """The request for a connection ends with the failure."""
+@pytest.mark.parametrize("fails", ["connect", "creator", "do_connect", "checkout"])
+def test_time_after_a_failed_connect_is_no_wait(make_profiler: Any, clock: Any, tmp_path: Path, fails: str) -> None:
+    """The request for a connection ends with the failure: of the driver, a connector, or a listener.
+
+    Until the next one a SELECT 1 of the application is no ping of the pool.
+    """
     profiler = make_profiler(clocks=Clocks(elapsed=clock, cpu=lambda: 0.0))
-    engine = create_engine(f"sqlite:///{tmp_path}/folder/shop.db", poolclass=QueuePool, future=True)
+    path = tmp_path / "folder/shop.db"
+    creator = {"creator": lambda: sqlite3.connect(path, check_same_thread=False)} if fails == "creator" else {}
+    engine = create_engine(f"sqlite:///{path}", poolclass=QueuePool, future=True, **creator)
+    path.parent.mkdir()
+    with profiler.record("first"):  # from here on its pool is timed
+        first = engine.connect()
+    shutil.rmtree(path.parent)
+    if fails in ("do_connect", "checkout"):
+
+        @event.listens_for(engine, fails)
+        def refuse(*_: object) -> None:
+            if not path.parent.exists():
+                raise sqlite3.OperationalError("no folder")
 
     with profiler.record("failed") as recording:
         for _ in range(2):
-            with pytest.raises(exc.OperationalError):
+            with pytest.raises((exc.OperationalError, sqlite3.OperationalError)):
                 engine.connect()
-        (tmp_path / "folder").mkdir()
+        with closing(sqlite3.connect(":memory:")) as own:
+            own.execute("select 1")
+        path.parent.mkdir()
         clock.advance(1.0)
         engine.connect().close()
 
+    first.close()
     engine.dispose()
     assert [each.wait_s for each in recording.checkouts] == [0.0]
+    assert [each.sql for each in recording.statements] == ["select ?"]
 
 
 def test_a_pool_timeout_is_seen(make_engine: Any, make_profiler: Any) -> None:
