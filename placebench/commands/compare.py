@@ -105,7 +105,8 @@ def _configure(parser: ArgumentParser) -> None:
         type=options.whole(1, limits.COMPARED_USERS),
         metavar="N",
         help="number of users that send requests at the same time, each the next one after its response (default: the "
-        "plan's, or 1); more than one measure throughput and percentiles under load",
+        "plan's, or 1), as ab -c N does; more than one measure throughput and percentiles under load, of at least ten "
+        "requests of each user in a block: 400 or more for --users 40",
     )
     parser.add_argument(
         "--control",

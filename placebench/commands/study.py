@@ -188,7 +188,12 @@ def measure_work(given: OwnStudyOptions, study: "OwnWorkersStudy | CommandMatrix
 def read_work(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Return a function and no command, or no function and a command."""
     first = words[0]
-    if len(words) == 1 and FUNCTION.fullmatch(first):
+    if FUNCTION.fullmatch(first):
+        if len(words) > 1:
+            raise UsageError(
+                f"{first} {words[1]}: a function is called without arguments; expected MODULE:FUNCTION alone, or the "
+                "words of a command after --"
+            )
         return first, ()
     if "://" in first:
         raise UsageError(

@@ -153,6 +153,7 @@ def read_application(
     texts = [*(str(value) for value in overriding.values()), *given.requests.login]
     texts += [text for _, text in given.requests.requests_given]
     known = plan_names(given.plan).union(*(re.findall(r"\{([\w-]+)\}", text) for text in texts))
+    read = partial(_read_values, is_command="server" in known)
     axes: dict[str, tuple[Any, ...]] = {}
     for name, values in read_axes(given.axis or ()).items():
         if name in RESERVED:
@@ -164,7 +165,7 @@ def read_application(
                 f"--axis {name}: {plan.source} has no {{{name}}}, which the values are to replace; axes of every "
                 f"application are {', '.join(axis for axis in AXES if axis not in without)}"
             )
-        axes[name] = _read_values(name, values, is_command="server" in known)
+        axes[name] = read(f"--axis {name}", name, values)
     if "variant" not in axes:
         if not plan.variants and plan.tables.app is None:
             raise UsageError(f"{plan.source} has no table [tool.placebench.app] with an application to measure")
@@ -175,7 +176,7 @@ def read_application(
     matrix = ApplicationMatrix(
         plan=given.plan,
         axes=axes,
-        control=read_control(given.control, axes),
+        control=read_control(given.control, axes, read),
         given={**overriding, **dict.fromkeys(without)},
         requests=partial(_requests, given.requests),
         python=given.python,
@@ -217,8 +218,8 @@ def _requests(given: options.RequestOptions, values: Mapping[str, str]) -> "tupl
     return filled.requests(), filled.logins()
 
 
-def _read_values(axis: str, values: Sequence[str], *, is_command: bool) -> tuple[Any, ...]:
-    """Return the values of an application's axis; raises UsageError for one that the axis cannot have."""
+def _read_values(option: str, axis: str, values: Sequence[str], *, is_command: bool) -> tuple[Any, ...]:
+    """Return the values of an application's axis; raises UsageError, with the *option*, for one that it cannot have."""
     kinds: dict[str, Callable[[str], Any]] = {
         "processes": options.worker_count,
         "threads": options.worker_count,
@@ -229,19 +230,26 @@ def _read_values(axis: str, values: Sequence[str], *, is_command: bool) -> tuple
     try:
         found = tuple(map(kinds.get(axis, options.text), values))
     except ArgumentTypeError as error:
-        raise UsageError(f"--axis {axis}: {error}") from error
+        raise UsageError(f"{option}: {error}") from error
     if strange := [value for value in found if axis in choices and value not in choices[axis]]:
-        raise UsageError(f"--axis {axis}: expected {', '.join(choices[axis])}, saw {strange[0]!r}")
+        raise UsageError(f"{option}: expected {', '.join(choices[axis])}, saw {strange[0]!r}")
     return found
 
 
-def read_control(given: Sequence[str] | None, axes: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Return the values of the control: those given, or the first value of the first axis."""
+def read_control(
+    given: Sequence[str] | None,
+    axes: Mapping[str, Sequence[Any]],
+    read: Callable[[str, str, Sequence[str]], tuple[Any, ...]] = lambda _option, _axis, values: tuple(values),
+) -> dict[str, Any]:
+    """Return the values of the control: those given, or the first value of the first axis.
+
+    read: returns the values that texts stand for, given an option for error messages, an axis and the texts.
+    """
     control: dict[str, Any] = {}
     first = next(iter(axes))
     for text in given or (f"{first}={axes[first][0]}",):
         name, _, value = text.partition("=")
         if name not in axes or name in control or not value:
             raise UsageError(f"--control {text!r}: expected NAME=V with an axis ({', '.join(axes)}), each once")
-        control[name] = next((each for each in axes[name] if str(each) == value), value)
+        (control[name],) = read(f"--control {text!r}", name, [value])
     return control

@@ -101,8 +101,8 @@ def apache_account_limit() -> str:
     if not account.ids:
         return ""
     return (
-        f"Apache runs as {account.name} for root, who cannot use a SQLite file or write recordings in the folder of a "
-        "run: run placebench as an ordinary user, or use another server"
+        f"Apache runs as {account.name} for root, who cannot read revisions, packages or SQLite files in the private "
+        "folder of a run, or write recordings there: run placebench as an ordinary user, or use another server"
     )
 
 

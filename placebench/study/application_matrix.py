@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import structs
 
+from placebench import units
 from placebench.compare.keep.documents import MAX_NAME_LENGTH
 from placebench.compare.keep.records import Block, WirePass
 from placebench.compare.keep.run_folder import error_text
@@ -102,8 +103,8 @@ class ApplicationMatrix:
         plan = replace(plan, **{**fill_in(dict(self.given), values), **_some(point, PLAN_AXES)})
         if plan.users and plan.rate:
             raise UsageError(
-                f"a rate of {plan.rate:g} per second and {plan.users} users: users wait for responses, and arrivals at "
-                "a rate do not; leave one of them away"
+                f"a rate of {plan.rate:g} per second and {units.numbered(plan.users, 'user')}: users wait for "
+                "responses, and arrivals at a rate do not; leave one of them away"
             )
         if plan.database == "none" and plan.template_db:
             raise UsageError(

@@ -105,7 +105,16 @@ def prepare_cells(
     (setup.folder / "data").mkdir(mode=0o700, exist_ok=True)
     with ExitStack() as stack:
         rig = CellRig(setup, cells, names, control, stack)
-        yield lambda point, repeat: measurement(rig, rig.name_of(point), repeat)
+
+        def measure(point: Point, repeat: int) -> Mapping[str, Any]:
+            name = rig.name_of(point)
+            try:
+                return measurement(rig, name, repeat)
+            except PlacebenchError as error:  # the session names the combination itself
+                error.args = (str(error).removeprefix(f"{name}: "),)
+                raise
+
+        yield measure
         for name in ("responses", "data"):  # what is still needed for --resume stays after an error
             shutil.rmtree(setup.folder / name, ignore_errors=True)
         if rig.refused:
@@ -201,7 +210,7 @@ class CellRig:
         return self.name_of({**self._points[name], **self._control})
 
     def _refuse(self, name: str, error: Exception) -> UnmeasurableError:
-        reason = str(error).removesuffix("; no speed is printed")
+        reason = str(error).removeprefix(f"{name}: ").removesuffix("; no speed is printed")
         self.refused[name] = reason
         return UnmeasurableError(f"{REFUSED}{reason}")
 

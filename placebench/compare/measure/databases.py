@@ -275,9 +275,12 @@ def check_settings(variants: Iterable[Variant], server: Server | None) -> None:
     """Let PostgreSQL check every setting that a variant names; raises DatabaseError for one that it refuses.
 
     server: None for a comparison without PostgreSQL. Raises PlacebenchError for settings without PostgreSQL, or on a
-    server that the user named, because placebench does not restart that.
+    server that the user named, because placebench does not restart that; UsageError for a revision or packages that
+    root's Apache could not read.
     """
     for variant in variants:
+        if variant.origin and variant.server == "mod_wsgi" and (reason := apache_account_limit()):
+            raise UsageError(f'server = "mod_wsgi": {reason}')
         if not variant.postgres:
             continue
         if server is None:

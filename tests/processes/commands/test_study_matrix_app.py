@@ -125,12 +125,13 @@ def test_the_data_is_of_the_size_that_an_axis_names(capsys: pytest.CaptureFixtur
 
 @pytest.mark.long
 def test_a_cell_that_fails_is_named_and_the_rest_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    """With the error of the application."""
-    code, document, _ = study(capsys, "--axis", "variant=plain,broken,slow")
+    """With the error of the application; the combination is named once."""
+    code, document, said = study(capsys, "--axis", "variant=plain,broken,slow")
 
     rows = {row["axes"]["variant"]: row for row in document["rows"]}
     assert 0 == code
     assert "no such plug-in" in rows["broken"]["reason"]
+    assert "variant=broken:" not in said + rows["broken"]["reason"]
     assert (None, None) == (rows["broken"]["request_s"], rows["plain"]["reason"])
     assert 1 < rows["slow"]["ratio"]
 
@@ -194,6 +195,8 @@ def test_a_run_is_resumed(capsys: pytest.CaptureFixture[str]) -> None:
         (["--axis", "size=1,2"], NO_DATA, "plan.toml has no {size}"),
         (["--axis", "server=uwsgi,apache"], NO_DATA, "expected uwsgi, gunicorn, uvicorn"),
         (["--axis", "users=0,1"], NO_DATA, "--axis users: expected a whole number from 1"),
+        (["--axis", "users=1,2", "--control", "users=0"], NO_DATA, "--control 'users=0': expected a whole number"),
+        (["--axis", "users=1,2", "--control", "server=uwsgi"], NO_DATA, "an axis (users, variant)"),
         (["--axis", "port=1,2"], NO_DATA, "a meaning of its own"),
         (["--axis", "users=1,2", "--users", "3"], NO_DATA, "--users and --axis users"),
         (["--axis", "users=1,2", "--rate", "3"], NO_DATA, "leave one of them away"),

@@ -184,6 +184,7 @@ def test_a_command_that_fails_is_one_line(shop: Path, capsys: pytest.CaptureFixt
     [
         (["http://127.0.0.1:8000"], "placebench load --users"),
         (["compute"], "those of placebench lab study"),
+        (["shop:stock", "--", "true"], "shop:stock true: a function is called without arguments"),
         (["--ways", "gevent", "shop:stock"], "expected threads, forks, spawned, loop, free-threaded"),
         (["--ways", "threads", "--async", "shop:stock_async", "shop:stock"], "--async is for the way loop"),
         (["--async", "shop:stock_async", "--", "true"], "--async is for a function"),

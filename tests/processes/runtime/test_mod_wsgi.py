@@ -9,10 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from placebench.compare.measure.databases import variant_databases
+from placebench.compare.measure.databases import check_settings, variant_databases
 from placebench.compare.measure.profiled_pass import why_not_profiled
 from placebench.compare.what.data_setup import OwnData
 from placebench.compare.what.http_request import get
+from placebench.compare.what.source_checkout import Origin
 from placebench.compare.what.variants import Variant
 from placebench.errors import MissingExtraError, UsageError
 from placebench.runtime import mod_wsgi
@@ -77,7 +78,7 @@ def test_what_is_missing_is_said_with_how_to_get_it(tmp_path: Path, monkeypatch:
 
 
 def test_files_of_a_run_are_refused_to_another_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For root Apache runs as nobody: a SQLite file in the private folder of a run is refused before any request."""
+    """For root Apache runs as nobody: a SQLite file, a revision or packages are refused before any request."""
     variant = Variant("apache", "shop:app", server="mod_wsgi")
     monkeypatch.setattr(mod_wsgi, "server_account", Account)
     with variant_databases(OwnData(seed=1, database="sqlite"), tmp_path, None) as databases:
@@ -87,6 +88,11 @@ def test_files_of_a_run_are_refused_to_another_account(tmp_path: Path, monkeypat
         with pytest.raises(UsageError, match=r"mod_wsgi.* runs as nobody for root, .* run placebench as an ordinary"):
             databases.of(variant)
         assert databases.of(replace(variant, server="gunicorn")).startswith("sqlite:///")
+    for origin in (Origin("/repository", "0" * 40), Origin(packages=("flask==3.1.0",))):
+        placed = replace(variant, origin=origin)
+        check_settings([variant, replace(placed, server="gunicorn")], None)
+        with pytest.raises(UsageError, match=r"cannot read revisions, packages .* run placebench as an ordinary"):
+            check_settings([variant, placed], None)
     assert "nobody" in why_not_profiled(variant)
 
 
