@@ -20,7 +20,9 @@ from typing import IO, Final
 
 from placebench.errors import ServerError
 
-MAX_HEAD_BYTES: Final = 2**17
+MAX_HEAD_BYTES: Final = 63 * 2**10
+MAX_HEADERS: Final = 100
+"""A request with more headers, or more bytes of them, gets 431: uWSGI would close the connection without a response."""
 MAX_BODY_BYTES: Final = 2**26
 """The longest body that is kept; of a longer one the server gets the headers alone, from which it knows the length."""
 MAX_CONNECTIONS: Final = 512
@@ -33,6 +35,9 @@ _GRACE_S: Final = 5.0  # for responses that clients still read when the proxy is
 _PART_BYTES: Final = 2**18
 _HELD_BYTES: Final = 2**22
 _BACKLOG: Final = 1024
+_TOO_LARGE: Final = (
+    f"a request has at most {MAX_HEADERS} headers, of {MAX_HEAD_BYTES} bytes with its first line\n".encode()
+)
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
 _EXPECT: Final = re.compile(rb"\r\nexpect:[ \t]*100-continue[ \t]*\r\n", re.IGNORECASE)
 
@@ -94,12 +99,15 @@ async def _receive(request: IO[bytes], reader: StreamReader, writer: StreamWrite
     try:
         async with asyncio.timeout(_HEAD_S):
             head = await reader.readuntil(b"\r\n\r\n")
+        is_too_large = head.count(b"\n") > MAX_HEADERS + 2  # the request line and the empty line
     except IncompleteReadError as error:
         request.write(error.partial)
         return bool(error.partial)
     except LimitOverrunError:
-        request.write(await reader.read(MAX_HEAD_BYTES))
-        return True
+        is_too_large = True
+    if is_too_large:
+        await _refuse(reader, writer)
+        return False
     request.write(head)
     length = int(found[1]) if (found := _LENGTH.search(head)) else 0
     if length <= MAX_BODY_BYTES:
@@ -110,6 +118,16 @@ async def _receive(request: IO[bytes], reader: StreamReader, writer: StreamWrite
                 request.write(part)
                 length -= len(part)
     return True
+
+
+async def _refuse(reader: StreamReader, writer: StreamWriter) -> None:
+    """Respond with 431, and read what else comes: a connection closed before would be reset, and the response lost."""
+    writer.write(b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain\r\nConnection: close\r\n")
+    writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(_TOO_LARGE), _TOO_LARGE))
+    writer.write_eof()
+    async with asyncio.timeout(_HEAD_S):
+        while await reader.read(_PART_BYTES):
+            pass
 
 
 async def _send(content: IO[bytes], writer: StreamWriter) -> None:

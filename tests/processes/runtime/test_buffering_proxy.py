@@ -165,3 +165,21 @@ def test_no_server_and_no_port() -> None:
             pass
     with connections_to_proxy(port) as connecting:
         assert response(connecting(), b"GET / HTTP/1.0\r\n\r\n") == b""
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [b"X-Long: " + b"x" * 300_000, b"\r\n".join([b"X-Many: x"] * (module.MAX_HEADERS + 1))],
+    ids=["long", "many"],
+)
+def test_headers_that_are_too_large_get_431(connect: Connect, headers: bytes) -> None:
+    """uWSGI would close the connection without a response; the client reads one, though it sent more than was read."""
+    assert response(connect(), b"GET / HTTP/1.1\r\n" + headers + b"\r\n\r\n").startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_hundred_headers_are_passed_on(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
+    """The server of this test would take 99."""
+    monkeypatch.setattr("http.client._MAXHEADERS", 101)
+    headers = b"".join([b"X-Many: x\r\n"] * module.MAX_HEADERS)
+
+    assert response(connect(), b"GET / HTTP/1.1\r\n" + headers + b"\r\n").startswith(b"HTTP/1.0 200 ")
