@@ -242,6 +242,7 @@ def test_sums_tell_what_was_measured() -> None:
     assert (unknown.row_count, unknown.round_trips) == (None, None)
 
 
+@pytest.mark.long
 def test_a_spoiled_recording_is_refused_or_can_be_used(tmp_path: Path) -> None:
     """Whatever stands at whatever place of it or of its flame; of what is taken all can be told."""
     scan = PlanNode("Seq Scan", "orders", rows=10.0, loops=1, elapsed_s=0.5, children=(PlanNode("Result"),))
