@@ -39,11 +39,10 @@ _MAX_SAMPLES = 20_000
 _IDLE_S = 1.0
 """The thread ends after this time without a flame graph: starting one takes longer than a fast request."""
 _MAX_CPU_SHARE = 0.03
-"""The share of one processor that the thread may use: if samples take more, they are taken less often.
+"""The share of one processor that reading stacks may take: if it takes more, the thread reads them less often.
 
-A sample takes some 0.2 ms. It takes milliseconds if many threads are sampled, and if the thread that has the GIL keeps
-it in a long call into C, or loses its processor to other programs: the sampling thread, which waits for the GIL, wakes
-up once per switch interval meanwhile.
+A stack takes some 0.02 to 0.1 ms to read, so that of one thread never takes as much. Waits for the GIL are not counted:
+samples would be rarer after long calls into C, which are sampled when they end, and the shares of frames would shift.
 """
 _NEWEST_SAMPLE_SHARE = 0.1
 """The weight of a new sample in the mean CPU time per sample, from which the pause follows."""
@@ -190,12 +189,11 @@ class _SamplingThread:
             # At even times all samples of a program that repeats something at their rate would be at one place of it.
             time.sleep(pause_s * uneven.uniform(0.5, 1.5))  # and wait for the GIL
             self._switch_interval.lengthen()
-            # A longer pause makes a sample no cheaper.
-            elapsed_s = (time.perf_counter() - began) * interval_s / pause_s
-            self._switch_interval.adapt(time.thread_time() - cpu_s, elapsed_s)
+            waited_s, waited_cpu_s = time.perf_counter() - began, time.thread_time()
+            self._switch_interval.adapt(waited_cpu_s - cpu_s, waited_s)
             wanted_s = self._sample()
             interval_s, idle_s = (wanted_s, 0.0) if wanted_s else (interval_s, idle_s + pause_s)
-            sample_cpu_s += (time.thread_time() - cpu_s - sample_cpu_s) * _NEWEST_SAMPLE_SHARE
+            sample_cpu_s += (time.thread_time() - waited_cpu_s - sample_cpu_s) * _NEWEST_SAMPLE_SHARE
             self._switch_interval.update()
         with suppress(ValueError):  # the application may have emptied the list
             gc.callbacks.remove(self._switch_interval.collected)

@@ -605,10 +605,10 @@ class SampledTime:
         ([0.2], 10.0),  # 2 % of the interval: as requested
         ([0.9], 30.0),
         ([6.0], 200.0),
-        ([0.1] * 9 + [8.1], 30.0),  # one in ten waits long for the GIL: 0.9 ms on average
+        ([0.1] * 9 + [8.1], 30.0),  # one in ten reads many stacks: 0.9 ms on average
     ],
 )
-def test_the_sampling_thread_takes_at_most_3_percent_of_a_processor(
+def test_reading_stacks_takes_at_most_3_percent_of_a_processor(
     monkeypatch: pytest.MonkeyPatch, samples_cpu_ms: list[float], mean_pause_ms: float
 ) -> None:
     """It pauses for longer than requested if samples take more."""
