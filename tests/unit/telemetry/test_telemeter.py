@@ -209,14 +209,15 @@ def server_paths(spec: ServerSpec) -> list[tuple[str]]:
 
 
 @pytest.mark.processes
-def test_a_second_signal_does_not_cut_off_the_last_rows(slow_end: ServerSpec) -> None:
+def test_a_second_signal_does_not_cut_off_the_last_rows(
+    slow_end: ServerSpec, eventually: Callable[[Callable[[], bool]], bool]
+) -> None:
     """It comes while a worker ends because of the first one."""
     with serve(slow_end) as server:
         get(server.url, "/orders/17")
         (worker,) = server.worker_pids()
         os.kill(worker, signal.SIGHUP)
-        while "Gracefully killing" not in server.log_tail():
-            time.sleep(0.01)
+        assert eventually(lambda: "Gracefully killing" in server.log_tail())
         os.kill(worker, signal.SIGHUP)
 
     assert ("/orders/<id>",) in server_paths(slow_end)
