@@ -497,6 +497,7 @@ def saturation_knees() -> str:
     rows = [
         (
             f"`{row['variant']}`",
+            f"`{raw(file)['settings']['objective']}`",
             row["n"],
             _of_repeats(row, "knee"),
             _of_repeats(row, "max" if "max_per_s" in row else "overload"),
@@ -507,7 +508,7 @@ def saturation_knees() -> str:
         for file in SATURATION
         for row in raw(file)["rows"]
     ]
-    head = "| Variant | n | Knee, per second | Claimed at twice the knee, per second | Failed there |"
+    head = "| Variant | Objective | n | Knee, per second | Claimed at twice the knee, per second | Failed there |"
     return table(f"{head} Without a response | Claimed after a 409 |", rows)
 
 

@@ -231,11 +231,16 @@ RECIPES = (
         Recipe(
             name,
             (f"{name}.json",),
-            run=f"lab study saturation --variants {variants} --slo 'p90 <= 500ms' --trees 50 -n 6",
+            run=f"lab study saturation --variants {variants} --slo 'p90 <= {limit}' --trees 50 -n 6",
             smoke="--variants tuned --slo 'p50 <= 500ms' -n 1 --time 0.5",
             placement=variants.startswith("placement"),
+            minutes=20,
         )
-        for name, variants in (("saturation", "placement,tuned"), ("saturation-algorithms", "dedup,cached --time 3"))
+        for name, variants, limit in (
+            ("saturation", "placement,tuned", "500ms"),
+            # A queue settles in a time of limit² / the time of a request, so that fast variants have a low limit.
+            ("saturation-algorithms", "dedup,cached", "75ms"),
+        )
     ),
     Recipe(
         "history",
