@@ -125,13 +125,24 @@ def cautions(figures: Figures) -> list[str]:
 
 
 def _cautions(figures: Figures) -> Iterator[str]:
-    """Yield what limits the meaning of an effect: kept results, slow starts, differing counts, work after responses."""
+    """Yield what limits the meaning of an effect: crashes, kept results, slow starts, differing counts, work after."""
+    lost = defaultdict[str, set[int]](set)
+    for sent in figures.run.blocks:
+        if sent.counters.get("lost_connections"):
+            lost[sent.variant].add(sent.replicate)
     blocks = defaultdict[str, list[MeasuredBlock]](list)
     for block in chain.from_iterable(valid_replicates(figures.run.blocks).values()):
         if block.variant in figures.run.head.variants:  # and not the control
             blocks[block.variant].append(block)
     slower = {(*each.pair, each.metric) for each in figures.comparisons if each.verdict == SLOWER}
     for pair in figures.pairs:
+        old_lost, new_lost = (len(lost[each]) for each in pair.pair)
+        if new_lost > old_lost:
+            are = "is" if new_lost == 1 else "are"
+            yield (
+                f"{pair.variant} lost connections in {units.numbered(new_lost, 'replicate')} that {are} discarded, "
+                f"{pair.baseline} in {old_lost or 'none'}: see whether its process crashes."
+            )
         before, after = (figures.run.wire.get(each) for each in pair.pair)
         if before and after:
             yield from _kept_results(pair, before, after)

@@ -308,6 +308,8 @@ class _RunningVariant:
             cycles = range(0, len(seen.wall_s) - seen.cycle + 1, seen.cycle)
             self._cycle_s = min([self._cycle_s, *(sum(seen.wall_s[at : at + seen.cycle]) for at in cycles)])
         counters = self._counters(seen, due_s, pids)
+        if lost := len(seen.failures) - seen.error_responses:
+            counters["lost_connections"] = lost
         if self._warm_ups:
             counters["warm_up_requests"] = sum(len(each.wall_s) for each in self._warm_ups)
         if failures := [failure for each in self._warm_ups for failure in each.failures]:

@@ -9,8 +9,14 @@ from placebench.cli import main
 
 APP = """
 import os
+from pathlib import Path
 
 def wsgi(environ, start_response):
+    if crashes := os.environ.get("CRASHES_AT"):  # the n-th request of all its processes
+        with Path("served").open("ab", buffering=0) as served:
+            served.write(b".")
+            if served.tell() == int(crashes):
+                os.abort()
     if os.environ.get("FAILS"):
         raise LookupError("no such shelf")
     start_response("200 OK", [("Content-Type", "text/plain")])
@@ -28,6 +34,9 @@ server = "gunicorn"
 
 [variants.bad]
 env = { FAILS = "1" }
+
+[variants.crashing]
+env = { CRASHES_AT = "20" }
 """
 
 
@@ -54,3 +63,18 @@ def test_the_variant_that_fails_alone_fails_the_run(
     assert "LookupError: no such shelf" in captured.err
     assert same is json.loads(captured.out)["same_responses"]
     assert f"<{tag} " in (tmp_path / "run" / "junit.xml").read_text()
+
+
+@pytest.mark.long
+def test_a_variant_whose_process_crashes_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its replicate is made again, since the cause may be outside of it; the report says which variant it was."""
+    (tmp_path / "service.py").write_text(APP)
+    (tmp_path / "plan.toml").write_text(PLAN)
+    monkeypatch.chdir(tmp_path)
+
+    main(["compare", "good", "crashing", "--plan", "plan.toml", "-n", "2", "--control", "none", "-o", "run", "-q"])
+
+    said = " ".join(capsys.readouterr().out.split())
+    assert "crashing lost connections in 1 replicate that is discarded, good in none: " in said

@@ -333,16 +333,16 @@ def test_a_recording_that_ends_after_its_last_sample_restores_the_switch_interva
     seen: list[float] = []
 
     def sample() -> float | None:
-        if thread._sampled:
-            made._thread.remove(made)
-            return made.interval_s
+        for each in list(thread._sampled.values()):  # there may be no name for it yet
+            thread.remove(each)
+            return each.interval_s
         seen.append(sys.getswitchinterval())
         return None
 
     monkeypatch.setattr(sampling_thread, "_thread", lambda: thread)
     monkeypatch.setattr(thread, "_sample", sample)
     monkeypatch.setattr(thread._switch_interval, "lengthen", lambda: None)
-    made = sampling_thread.ThreadSamples(time.perf_counter, 0.001, pytest.fail)
+    _made = sampling_thread.ThreadSamples(time.perf_counter, 0.001, pytest.fail)
     until(lambda: seen)
 
     assert seen[0] == switch_interval

@@ -259,6 +259,29 @@ def test_work_beside_the_requests_is_named(figures: Figures) -> None:
     assert "The start of quick takes" not in conclusion(figures)  # its effect has a sentence
 
 
+@pytest.mark.parametrize(
+    ("lost", "expected"),
+    [
+        ({"quick": [1, 1, 3]}, "quick lost connections in 2 replicates that are discarded, base in none: "),
+        ({"base": [1], "quick": [2, 3]}, "quick lost connections in 2 replicates that are discarded, base in 1: "),
+        ({"base": [1, 2], "quick": [2, 3]}, ""),
+    ],
+)
+def test_a_variant_that_may_crash_is_named(lost: dict[str, list[int]], expected: str, figures: Figures) -> None:
+    """By the replicates in which it lost connections, where the baseline lost them in fewer."""
+    discarded = [
+        Block(number, 0, place, name, 1, [0.1], None, {"lost_connections": 1}, invalid=f"{name}: 1 request failed")
+        for name, numbers in lost.items()
+        for place, number in enumerate(numbers)
+    ]
+    blocks = [*figures.run.blocks, *discarded]
+
+    said = conclusion(replace(figures, run=replace(figures.run, blocks=blocks)))
+
+    assert expected in said
+    assert bool(expected) == ("lost connections" in said)
+
+
 def test_how_responses_differ_is_said_once_in_the_markdown(tmp_path: Path) -> None:
     """The failure that ended the run is the difference, with what to do about it."""
     different = "/orders: quick: $.total: 1 in base, 2 in quick"
