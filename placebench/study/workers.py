@@ -166,10 +166,7 @@ def why_impossible(work: Work, way: str, folder: Path) -> str:
     try:
         greeting = try_out(work, way, folder)
     except LoadError as error:
-        hint = ""
-        if way == "loop" and not work.coroutine and "not a coroutine function" in str(error):
-            hint = ": name one that does the same work with --async MODULE:FUNCTION"
-        return f"{error}{hint}"
+        return str(error)
     if way == "free-threaded" and greeting["gil"]:
         return f"Python {greeting['python']} at {work.free_threaded} had a GIL when the job was done"
     return ""

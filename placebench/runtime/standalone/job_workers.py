@@ -248,7 +248,8 @@ def _by_threads(order: _Order, talk: _Conversation) -> None:
 def _by_event_loop(order: _Order, talk: _Conversation) -> None:
     work = _Work(order)
     if order.function and not work.is_async:
-        talk.send({"error": f"{order.function} is not a coroutine function (async def), which an event loop needs"})
+        needs = "an event loop needs one that does the same work: name it with --async MODULE:FUNCTION"
+        talk.send({"error": f"{order.function} is not a coroutine function (async def), and {needs}"})
         return
 
     async def run() -> None:
