@@ -14,7 +14,7 @@ from typing import Any, Final
 from placebench.errors import HostError, LoadError, ServerError, UsageError
 from placebench.meters.remote_hosts import RemoteHost, Role, python_process
 from placebench.runtime.line_process import LineProcess
-from placebench.runtime.postgres.private_server import free_port
+from placebench.runtime.ports import free_port
 from placebench.runtime.supervisor import new_scratch_path
 
 _PROGRAM: Final = "from {} import main; main()"

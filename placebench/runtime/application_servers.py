@@ -19,6 +19,7 @@ from pathlib import Path
 from placebench.decoding import read_json
 from placebench.errors import MissingExtraError, PlacebenchError, ServerError
 from placebench.runtime.mod_wsgi import find_mod_wsgi, mod_wsgi_options
+from placebench.runtime.ports import free_port
 from placebench.runtime.running_server import POLL_S, Interface, RunningServer, ServerSpec
 from placebench.runtime.supervisor import ChildSpec, new_scratch_path, start_child
 from placebench.runtime.uwsgi import UwsgiServer, has_uwsgi
@@ -92,12 +93,7 @@ class _OnChosenPort(RunningServer):
     _worker_died = re.compile(r"(?!)")
 
     def __init__(self, spec: ServerSpec) -> None:
-        port = spec.port
-        if not port:
-            family = socket.AF_INET6 if ":" in spec.host else socket.AF_INET
-            with socket.create_server((spec.host, 0), family=family) as taken:
-                port = taken.getsockname()[1]
-        super().__init__(replace(spec, port=port))
+        super().__init__(replace(spec, port=spec.port or free_port(spec.host)))
 
     def _find_url(self) -> str:
         self.url = f"http://{self._spec.address}"

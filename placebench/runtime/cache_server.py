@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from placebench.errors import ServerError
-from placebench.runtime.postgres.private_server import free_port
+from placebench.runtime.ports import free_port
 from placebench.runtime.private_files import write_private
 from placebench.runtime.supervisor import Child, ChildSpec, Supervisor, new_scratch_path, start_child
 

@@ -24,8 +24,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from placebench.errors import DatabaseError, MissingExtraError
+from placebench.runtime.ports import free_port
 from placebench.runtime.postgres.binaries import Account, private_folder, server_account
-from placebench.runtime.postgres.private_server import free_port, one_line_errors
+from placebench.runtime.postgres.private_server import one_line_errors
 from placebench.runtime.private_files import write_private
 from placebench.runtime.supervisor import Child, ChildSpec, Supervisor, start_child
 

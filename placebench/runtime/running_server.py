@@ -19,7 +19,7 @@ from placebench.runtime.cache_server import CACHE_URL_VARIABLE, start_cache_serv
 from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, new_scratch_path, start_child
 
 POLL_S = 0.02
-_PORT_TAKEN = "Address already in use"
+_PORT_TAKEN = "address already in use"
 _DEFAULT_POOL_SIZE = 10
 _FIRST_ERROR = 400
 _RESPONSE_LIMIT_S = 5.0
@@ -257,7 +257,7 @@ class RunningServer(ABC):
 
     def _start_error(self) -> ServerError:
         where = self._spec.address
-        if _PORT_TAKEN in self._log.text():
+        if _PORT_TAKEN in self._log.text().lower():  # asyncio writes it in lower case
             return ServerError(f"port {where} is taken: stop what listens there, or choose another one with --port")
         served = self._spec.command or self._spec.module
         return ServerError(f"{self.name} could not serve {served} at {where}; {self._log.end()}")

@@ -40,8 +40,9 @@ from witness import SETTINGS, MariaDbWitness, NoWitness, PostgresWitness  # noqa
 
 from placebench.errors import PlacebenchError  # noqa: E402
 from placebench.runtime.mariadb import temporary_mariadb  # noqa: E402
+from placebench.runtime.ports import free_port  # noqa: E402
 from placebench.runtime.postgres.binaries import find_binaries  # noqa: E402
-from placebench.runtime.postgres.private_server import free_port, launch_private_server  # noqa: E402
+from placebench.runtime.postgres.private_server import launch_private_server  # noqa: E402
 
 RAW, PAGE = TOP / "docs" / "reference" / "coverage.json", TOP / "docs" / "reference" / "coverage.md"
 ENVIRONMENTS = TOP / "build" / "coverage"

@@ -98,7 +98,7 @@ def by_processes(method: str) -> list[Any]:
 def by_server(*command: str) -> list[Any]:
     """Ask a server for one response after the other, from four threads."""
 
-    from placebench.runtime.postgres.private_server import free_port
+    from placebench.runtime.ports import free_port
 
     port = free_port()
     command = tuple(word.replace("PORT", str(port)) for word in command)

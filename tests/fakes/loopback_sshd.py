@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from placebench.meters.remote_hosts import RemoteHost
-from placebench.runtime.postgres.private_server import free_port
+from placebench.runtime.ports import free_port
 
 _SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/usr/bin")
 _SEPARATION = Path("/run/sshd")

@@ -18,8 +18,8 @@ import pytest
 from placebench.cli import main
 from placebench.compare.what.http_request import get
 from placebench.meters.remote_hosts import RemoteHost
+from placebench.runtime.ports import free_port
 from placebench.runtime.postgres import open_connection
-from placebench.runtime.postgres.private_server import free_port
 
 ROLES = {"lb": "balancer", "web1": "service", "web2": "service", "db1": "database", "db2": "database"}
 SMALL = ["--trees", "20", "--port", "0"]

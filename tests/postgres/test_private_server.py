@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,13 +13,12 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
-from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
 from placebench.errors import DatabaseError
 from placebench.runtime.postgres import Server, open_server
 from placebench.runtime.postgres.binaries import Binaries
-from placebench.runtime.postgres.private_server import free_port, launch_private_server
+from placebench.runtime.postgres.private_server import launch_private_server
 
 Eventually = Callable[..., bool]
 Runs = Callable[[int], bool]
@@ -157,18 +155,6 @@ def test_a_setting_that_does_not_exist(open_folder: Path, monkeypatch: pytest.Mo
         open_server(settings={"colour": "red"})
 
     assert list(open_folder.iterdir()) == []
-
-
-def test_a_port_that_somebody_takes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A port that was free when we looked and is taken when the server starts is not a reason to give up."""
-    with socket.create_server(("127.0.0.1", 0)) as thief:
-        taken = thief.getsockname()[1]
-        ports = iter([taken, taken, free_port()])
-        monkeypatch.setattr("placebench.runtime.postgres.private_server.free_port", lambda: next(ports))
-        with open_server() as opened:
-            port = make_url(opened.url).port
-
-    assert port != taken
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user owns everything in its folder")

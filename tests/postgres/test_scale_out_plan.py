@@ -14,9 +14,9 @@ from sqlalchemy.engine import URL
 
 from placebench.errors import PlacebenchError
 from placebench.lab.scaleout.files import ScaleOutPlan
+from placebench.runtime.ports import free_port
 from placebench.runtime.postgres import open_connection
 from placebench.runtime.postgres.binaries import find_binaries, make_runnable, private_folder, server_account
-from placebench.runtime.postgres.private_server import free_port
 from placebench.runtime.supervisor import Child, ChildSpec, Supervisor, start_child
 
 ADDRESSES = {"primary": "127.0.0.2", "replica1": "127.0.0.3"}

@@ -11,10 +11,10 @@ from pathlib import Path
 from sqlalchemy import make_url
 
 from placebench.lab.scaleout.files import ScaleOutPlan
+from placebench.runtime.ports import free_port
 from placebench.runtime.postgres import open_connection
 from placebench.runtime.postgres.binaries import find_binaries, make_runnable, private_folder, server_account
 from placebench.runtime.postgres.cluster import Cluster
-from placebench.runtime.postgres.private_server import free_port
 
 LIMIT_S = 30
 

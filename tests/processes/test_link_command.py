@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from placebench.cli import main
+from placebench.runtime.ports import free_port
 
 CLIENT = """
 import socket, sys, time
@@ -110,8 +111,7 @@ def test_a_url_leads_through_the_link_and_its_password_is_not_shown(
 
 def test_without_a_command_it_stays_until_it_is_interrupted(address: str) -> None:
     """A second program uses the port that was asked for; Ctrl-C prints what has passed, and is not a failure."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "placebench", "link", address, "--port", str(port), "--json"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as link:

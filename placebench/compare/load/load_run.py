@@ -35,8 +35,8 @@ from placebench.masking import mask
 from placebench.meters.meters import ServerMeter
 from placebench.meters.readings import Meters
 from placebench.paths import is_file, resource_folder
+from placebench.runtime.ports import free_port
 from placebench.runtime.postgres import open_connection
-from placebench.runtime.postgres.private_server import free_port
 from placebench.runtime.running_server import RunningServer
 from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Supervisor, new_scratch_path, start_child
 

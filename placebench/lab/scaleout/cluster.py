@@ -22,8 +22,8 @@ from placebench.errors import MissingExtraError, ServerError
 from placebench.remote import parts
 from placebench.runtime.application_servers import serve
 from placebench.runtime.network.namespaces import HostNetwork, host_networks
+from placebench.runtime.ports import free_port, is_free
 from placebench.runtime.postgres.cluster import Cluster
-from placebench.runtime.postgres.private_server import free_port, is_free
 from placebench.runtime.private_files import write_private
 from placebench.runtime.running_server import RunningServer, ServerSpec
 from placebench.runtime.supervisor import Child, ChildLog, ChildSpec, Supervisor, new_scratch_path, start_child

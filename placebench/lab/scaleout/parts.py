@@ -8,8 +8,9 @@ from placebench.errors import ServerError
 from placebench.lab.scaleout.cluster import LoadBalancer
 from placebench.remote import parts
 from placebench.runtime.application_servers import serve
+from placebench.runtime.ports import free_port
 from placebench.runtime.postgres.cluster import ClusterNode, copy_primary, create_database, make_primary, new_node
-from placebench.runtime.postgres.private_server import free_port, start_server
+from placebench.runtime.postgres.private_server import start_server
 from placebench.runtime.running_server import ServerSpec
 
 _ANYBODY = "host all all all scram-sha-256\nhost replication all all scram-sha-256\n"

@@ -20,12 +20,12 @@ from sqlalchemy.engine import URL, make_url
 from placebench.errors import DatabaseError
 from placebench.runtime.network.link import Link, open_link_ahead
 from placebench.runtime.network.namespaces import BLOCK
+from placebench.runtime.ports import free_port
 from placebench.runtime.postgres.binaries import find_binaries, make_runnable, private_folder, server_account
 from placebench.runtime.postgres.connection import SUPERUSER, open_connection, own_url, with_database
 from placebench.runtime.postgres.private_server import (
     ServerInstance,
     failure_reason,
-    free_port,
     make_data,
     measuring_settings,
     one_line_errors,

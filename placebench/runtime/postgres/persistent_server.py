@@ -24,6 +24,7 @@ from msgspec import Meta
 
 from placebench.decoding import read_json
 from placebench.errors import DatabaseError
+from placebench.runtime.ports import free_port, is_free
 from placebench.runtime.postgres.binaries import (
     Account,
     Binaries,
@@ -33,14 +34,7 @@ from placebench.runtime.postgres.binaries import (
     server_account,
 )
 from placebench.runtime.postgres.connection import own_url
-from placebench.runtime.postgres.private_server import (
-    ServerInstance,
-    free_port,
-    is_free,
-    make_data,
-    measuring_settings,
-    one_line_errors,
-)
+from placebench.runtime.postgres.private_server import ServerInstance, make_data, measuring_settings, one_line_errors
 from placebench.runtime.private_files import check_owned, write_private
 from placebench.runtime.supervisor import Supervisor, tail_file
 

@@ -8,7 +8,6 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from placebench.errors import DatabaseError, PlacebenchError
+from placebench.runtime.ports import free_port
 from placebench.runtime.postgres.binaries import Account, Binaries, make_runnable, private_folder, server_account
 from placebench.runtime.postgres.connection import SUPERUSER, own_url
 from placebench.runtime.private_files import write_private
@@ -190,23 +190,8 @@ def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace("'", "''")
 
 
-def free_port(address: str = "127.0.0.1") -> int:
-    """Return a port of an address of this machine on which nothing listens at this moment."""
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
-
-
-def is_free(port: int, address: str = "127.0.0.1") -> bool:
-    """Return whether nothing listens on this *port* at this moment."""
-    with socket.socket() as probe:
-        return probe.connect_ex((address, port)) != 0
-
-
 _START_LIMIT_S = 60.0
 _POLL_S = 0.01
-_PORTS_TRIED = 5
-_PORT_TAKEN = "could not bind"
 
 
 @dataclass(frozen=True)
@@ -237,14 +222,8 @@ def launch_private_server(binaries: Binaries, settings: Mapping[str, str]) -> La
 def _launch(place: ServerInstance, supervisor: Supervisor, settings: Mapping[str, str]) -> LaunchedServer:
     password = secrets.token_urlsafe(32)
     make_data(place, supervisor, password, measuring_settings(place) | _THROWAWAY | dict(settings))
-    for left in reversed(range(_PORTS_TRIED)):
-        port = free_port()
-        try:
-            return LaunchedServer(own_url(password, port), supervisor, start_server(place, supervisor, port))
-        except DatabaseError as error:
-            if not left or _PORT_TAKEN not in str(error):
-                raise
-    raise AssertionError("the last port returns or raises")
+    port = free_port()
+    return LaunchedServer(own_url(password, port), supervisor, start_server(place, supervisor, port))
 
 
 def start_server(place: ServerInstance, supervisor: Supervisor, port: int) -> Child:

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ import pytest
 
 from placebench.cli import main
 from placebench.profiler import Recording
+from placebench.runtime.ports import free_port
 
 SHOP = """
 from sqlalchemy import create_engine, text
@@ -37,13 +37,6 @@ def shop(environ, start_response):
 
 application = profiler.wsgi(shop, sampling=Sampling(rate=0.0))
 """
-
-
-def free_port() -> int:
-    """One that nobody listens on."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 def answers(port: int) -> bool:

@@ -114,6 +114,17 @@ def test_a_taken_port_is_one_line(served: Served) -> None:
     assert get(other.url, "/").status == 200
 
 
+@pytest.mark.parametrize("server", ["gunicorn", "granian", "hypercorn", "uvicorn"])
+def test_a_taken_port_is_named_whatever_the_server_calls_it(server: str, tmp_path: Path) -> None:
+    """asyncio writes the system's message in lower case."""
+    (tmp_path / "shop.py").write_text("async def application(scope, receive, send): raise RuntimeError\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        where = {"module": "shop:application", "folder": tmp_path, "interface": "asgi", "port": port}
+        with pytest.raises(ServerError, match=f"port 127.0.0.1:{port} is taken: .* choose another one"):
+            serve(ServerSpec(database_url="none", server=server, **where))
+
+
 def test_an_application_that_does_not_load_is_told_with_the_end_of_the_log(served: Served) -> None:
     """The exception of the import is in the message."""
     with pytest.raises(ServerError, match=r"no_such:app .*No module named 'no_such'"):

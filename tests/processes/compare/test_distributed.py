@@ -22,7 +22,7 @@ from placebench.compare.what.validity import load_problem
 from placebench.errors import LoadError
 from placebench.loadgen.options import arrivals
 from placebench.paths import resource_folder
-from placebench.runtime.postgres.private_server import free_port
+from placebench.runtime.ports import free_port
 from placebench.runtime.running_server import RunningServer
 
 Served = Callable[..., RunningServer]

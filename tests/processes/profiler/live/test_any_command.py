@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from placebench.runtime.postgres.private_server import free_port
+from placebench.runtime.ports import free_port
 
 PLAIN = """
 import sqlite3
