@@ -400,7 +400,12 @@ class ActiveRecording(RecordingContext):
             self.note(f"no plans of {units.numbered(late, 'statement')}: the transaction went on after the recording")
         if several := sum(pending.holds_several() for pending in self.statements):
             self.note(f"{units.numbered(several, 'text')} with several statements: each is counted as one statement")
-        if uncounted := recording.unkept.uncounted + sum([each.is_uncounted for each in recording.statements]):
+        running = sum([each.execute_s is None and each.error is None for each in recording.statements])
+        if running:
+            what = "their times and rows are" if running > 1 else "its time and rows are"
+            self.note(f"{units.numbered(running, 'statement')} still ran when the recording ended: {what} not in it")
+        uncounted = sum([each.is_uncounted and each.execute_s is not None for each in recording.statements])
+        if uncounted := uncounted + recording.unkept.uncounted:
             self.note(
                 f"the rows of {units.numbered(uncounted, 'statement')} are not measured: "
                 "the driver did not report them, and no fetch was seen"

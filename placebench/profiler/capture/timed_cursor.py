@@ -184,7 +184,6 @@ class TimedCursor:
             trips = self.trips_of_execute()
             recording = pending.recording
             now = pending.entered = recording.clock()
-            pending.fetched_rows = 0  # from here on its fetches are seen
             if pending.execute_s is None:
                 recording.overhead_s += now - pending.started
         else:
@@ -206,6 +205,8 @@ class TimedCursor:
             raise
         finally:
             pending.execute_returned(trips, self.rowcount)
+            if pending.executing:
+                pending.fetched_rows = pending.fetched_rows or 0  # from here on its fetches are seen
 
     def executemany(self, sql: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         """Call the driver's executemany and time it; without parameter sets it sends no statement."""

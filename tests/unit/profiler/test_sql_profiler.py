@@ -40,7 +40,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Engine
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.pool import QueuePool, StaticPool
 from sqlalchemy.sql.expression import ColumnElement
 from sqlalchemy.util import greenlet_spawn
 from sqlalchemy_version import since_2_0
@@ -827,6 +827,38 @@ def test_rows_that_nobody_counted_are_noted() -> None:
 
     told = ("the rows of 1 statement are not measured: the driver did not report them, and no fetch was seen",)
     assert notes == [(None, told), (1, ())]
+
+
+def test_a_statement_that_outlives_its_recording_has_no_figures() -> None:
+    """Neither its time nor its rows, none included, are known when the recording ends; a note says so."""
+    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+    begun, done = threading.Event(), threading.Event()
+
+    def wait() -> bool:
+        begun.set()
+        return done.wait()
+
+    event.listen(engine, "connect", lambda connection, _: connection.create_function("wait", 0, wait))
+    profiler = SqlProfiler(engine)
+
+    def ask() -> None:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("select 1").all()
+            connection.exec_driver_sql("select wait()").all()
+
+    with profiler.record("rows") as recording:
+        asking = threading.Thread(target=copy_context().run, args=(ask,))
+        asking.start()
+        begun.wait()
+    done.set()
+    asking.join()
+    profiler.remove()
+    engine.dispose()
+
+    assert [(1, True), (None, False)] == [(each.row_count, each.execute_s is not None) for each in recording.statements]
+    assert recording.row_count is None
+    told = "1 statement still ran when the recording ended: its time and rows are not in it"
+    assert [told] == [note for note in recording.notes if "rows" in note]
 
 
 def test_statements_of_threads_without_the_context_are_counted_as_missed(tmp_path: Path) -> None:
