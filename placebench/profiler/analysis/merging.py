@@ -16,7 +16,7 @@ from pathlib import Path
 
 from placebench import units
 from placebench.errors import ProfilerError
-from placebench.profiler.model.session import WAITING_LEAVES, FlameSession, frame_identifier
+from placebench.profiler.model.session import FlameSession, frame_identifier, whole_frames
 
 _Stack = tuple[str, ...]
 _Records = list[tuple[list[str], float]]
@@ -203,9 +203,7 @@ def load_session(path: Path | str) -> FlameSession:
     """Read the session of a `.pyisession` file; raises ProfilerError if it cannot be read."""
     try:
         session: FlameSession = FlameSession.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
-        # pyinstrument has a name without a file and a line for some leaves, such as [await].
-        whole = {leaf: f"{leaf}\x00{leaf}\x000" for leaf in WAITING_LEAVES}
-        session.frame_records = [([whole.get(each, each) for each in stack], s) for stack, s in session.frame_records]
+        session.frame_records = [(whole_frames(stack), seconds) for stack, seconds in session.frame_records]
         # pyinstrument checks nothing.
         if not isfinite(sum((session.start_time, session.duration, session.cpu_time, session.sample_count))):
             raise ValueError("a number in it is not finite")

@@ -32,6 +32,7 @@ from placebench.profiler.capture.stack import (
 )
 from placebench.profiler.capture.timeline import BUILT_IN, Sample
 from placebench.profiler.capture.waiting_tasks import IdleEventLoop
+from placebench.profiler.model.session import whole_frames
 
 _SAMPLE_INTERVAL_S = 0.00025
 _MAX_SAMPLES = 40_000
@@ -75,8 +76,9 @@ class Sampler(pyinstrument.Profiler):
         taken, found = self._started, []
         for sample, seconds in cast("list[tuple[Any, float]]", self.stop().frame_records):
             taken += seconds
-            stack = sample
-            if not isinstance(sample, list):  # ours; else pyinstrument's own
+            if isinstance(sample, list):  # pyinstrument's own
+                stack = whole_frames(sample)
+            else:
                 frames, last = sample
                 stack = self._stacks(frames)
                 if last is not None:

@@ -12,13 +12,18 @@ from typing import Any, Self
 from placebench.profiler.model.files import with_slashes
 
 _IS_INSTALLED = find_spec("pyinstrument") is not None
-WAITING_LEAVES = ("[await]", "[self]", "[out-of-context]")
-"""Leaves that pyinstrument writes as a name alone, without a file and a line."""
+WAITING_LEAVES = {name: f"{name}\x00{name}\x000" for name in ("[await]", "[self]", "[out-of-context]")}
+"""Leaves that pyinstrument writes as a name alone, each as a frame with a file and a line."""
 
 
 def frame_identifier(frame: str) -> str:
     """Return a frame's function, file and first line, without its class and its current line."""
     return frame.partition("\x01")[0]
+
+
+def whole_frames(stack: list[str]) -> list[str]:
+    """Return a stack of pyinstrument's in which every frame has a file and a line."""
+    return [WAITING_LEAVES.get(frame, frame) for frame in stack]
 
 
 @dataclass(eq=False)

@@ -1,6 +1,7 @@
 """SQL on the flame: pieces cut at the edges of statements, time conserved, and the mean of many requests."""
 
 import asyncio
+import json
 import math
 import random
 import statistics
@@ -9,6 +10,7 @@ import time
 from bisect import bisect_left
 from itertools import pairwise
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -427,6 +429,27 @@ def test_under_asyncio_all_stands_below_the_task(make_profiler: Any) -> None:
     below = [stack for stack in stacks if "busy" in stack]
     assert below
     assert all(stack.index("application") < stack.index("view") < stack.index("busy") for stack in below)
+
+
+@pytest.mark.usefixtures("any_sampler")
+def test_time_of_other_tasks_is_on_a_whole_frame(make_profiler: Any, tmp_path: Path) -> None:
+    """The profile function of pyinstrument writes it as a name alone, which no export could show."""
+
+    async def other() -> None:
+        busy(0.05)
+
+    async def application(profiler: SqlProfiler) -> Recording:
+        task = asyncio.create_task(other())
+        with profiler.record("task", mode="flame") as recording:
+            await task
+        return recording
+
+    recording = asyncio.run(application(make_profiler(create_engine("sqlite://"))))
+
+    assert recording.session is not None
+    assert all(frame.count("\x00") == 2 for stack, _ in recording.session.frame_records for frame in stack)
+    recording.write_flame(tmp_path / "flame.speedscope.json")
+    assert json.loads((tmp_path / "flame.speedscope.json").read_text())["shared"]["frames"]
 
 
 @pytest.mark.usefixtures("any_sampler")
