@@ -6,7 +6,7 @@ The main functions are `compare_plan`, for `compare` and `lab steps`, and `run_c
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from functools import partial
@@ -298,6 +298,19 @@ def first_given(*values: _T | None, default: _T) -> _T:
     return next((value for value in values if value is not None), default)
 
 
+_DATABASE_NAMES = {"sqlite": "SQLite", "mariadb": "MariaDB", "none": "no database of placebench's"}
+
+
+def refuse_unused_server(run: options.RunOptions, databases: Collection[str]) -> None:
+    """Raise UsageError if there is a --server although none of the *databases* is PostgreSQL."""
+    if run.server and "postgresql" not in databases:
+        used = " and ".join(_DATABASE_NAMES[each] for each in dict.fromkeys(databases))
+        raise UsageError(
+            f"--server is a PostgreSQL server, and the application uses {used}: leave --server out, or name a "
+            "PostgreSQL database with database or template_db"
+        )
+
+
 def run_comparison(
     run: options.RunOptions,
     data: "DataSetup",
@@ -317,6 +330,7 @@ def run_comparison(
     from placebench.report import raise_for_gates
     from placebench.runtime.postgres import open_server
 
+    refuse_unused_server(run, [data.database])
     with ExitStack() as stack:
         folder = stack.enter_context(run_folder(run, name))
         server = stack.enter_context(open_server(run.server)) if data.database == "postgresql" else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from placebench import limits
 from placebench.commands import options
 from placebench.commands.output import say
-from placebench.commands.runs import first_given, measure_study, run_folder, say_impossible
+from placebench.commands.runs import first_given, measure_study, refuse_unused_server, run_folder, say_impossible
 from placebench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -199,10 +199,11 @@ def measure_cells(
     cells, impossible = matrix.read_cells()
     say_impossible(impossible)
     made = spec(cells, impossible)
+    databases = [cell.data.database for cell in cells.values()]
+    refuse_unused_server(given.run, databases)
     with ExitStack() as stack:
         folder = stack.enter_context(run_folder(given.run, name))
-        needs_server = any(cell.data.database == "postgresql" for cell in cells.values())
-        server = stack.enter_context(open_server(given.run.server)) if needs_server else None
+        server = stack.enter_context(open_server(given.run.server)) if "postgresql" in databases else None
         return measure_study(given, CellSession(made, next(iter(cells.values())).data, folder, server), folder)
 
 

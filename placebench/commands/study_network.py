@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from placebench import limits
 from placebench.commands import STARTS_SERVERS, Command, options
-from placebench.commands.runs import measure_study, plan_data, run_folder
+from placebench.commands.runs import measure_study, plan_data, refuse_unused_server, run_folder
 from placebench.errors import CommandNotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -265,6 +265,7 @@ def _run_applications(given: StudyNetworkOptions, links: "Links") -> int:
         clients=given.clients or 1,
     )
     spec = study.spec(repeats=given.replicates or plan.replicates or options.STUDY_REPLICATES)
+    refuse_unused_server(given.run, [data.database])
     with ExitStack() as stack:
         folder = stack.enter_context(run_folder(given.run, spec.command))
         server = stack.enter_context(open_server(given.run.server)) if data.database == "postgresql" else None

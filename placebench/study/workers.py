@@ -322,11 +322,14 @@ def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
     memory = f"in {units.size(best['pss_bytes'])} of memory (PSS) instead of {units.size(rows[0]['pss_bytes'])}"
     if best["ratio_low"] is None:
         return (
-            f"Inconclusive: {units.numbered(best['n'], 'replicate')}, {MIN_REPLICATES} needed. The fastest were "
-            f"{_name(best)}, in {units.ratio(best['ratio'])} of the time of {_name(rows[0])}, {memory}."
+            f"Inconclusive: {units.numbered(best['n'], 'replicate')}, {MIN_REPLICATES} needed. The fastest of the "
+            f"others, {_name(best)}, took {units.ratio(best['ratio'])} of the time of {_name(rows[0])}, {memory}."
         )
     if best["ratio_high"] >= 1:
-        return f"Nothing was shown to be faster than {_name(rows[0])}; the fastest were {_name(best)}, {memory}."
+        return (
+            f"Nothing was shown to be faster than {_name(rows[0])}; the fastest of the others were {_name(best)}, "
+            f"{memory}."
+        )
     interval = f"[95 % CI {units.ratio(best['ratio_low'])}, {units.ratio(best['ratio_high'])}; n = {best['n']}]"
     share = f"{units.ratio(best['ratio'])} {interval} of the time of {_name(rows[0])}"
     return f"{_name(best)} did the jobs in {share}, {memory}."

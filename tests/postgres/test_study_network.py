@@ -144,6 +144,8 @@ def test_sqlite_has_no_network(shop: Path, capsys: pytest.CaptureFixture[str]) -
     (shop / "pyproject.toml").write_text(plan.replace("setup = ", 'database = "sqlite"\nsetup = '))
     assert 2 == main(["study", "network"])
     assert "uses SQLite, so that no link can be before it: add --between client" in capsys.readouterr().err
+    assert 2 == main(["study", "network", "--between", "client", "--server", "postgresql:///x"])
+    assert "--server is a PostgreSQL server, and the application uses SQLite" in capsys.readouterr().err
 
     (shop / "pyproject.toml").write_text(plan.replace("setup = ", "users = 4\nsetup = "))
     assert 2 == main(["study", "network"])

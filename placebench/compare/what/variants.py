@@ -24,6 +24,7 @@ from msgspec import Meta, Struct, structs
 from placebench import limits
 from placebench.compare.keep.documents import MAX_NAME_LENGTH, Metric
 from placebench.compare.what.data_setup import database_variables, fill_placeholders, search_path
+from placebench.compare.what.pythons import VERSION
 from placebench.compare.what.source_checkout import Origin, checked_out, read_origin
 from placebench.compare.what.workload import ServiceApi
 from placebench.decoding import check
@@ -445,8 +446,13 @@ def _in_place(variant: Variant, place: Path) -> Iterator[Variant]:
 def existing_python(python: Path) -> Path:
     """Return the absolute path without resolving links, because a virtual environment is found by its Python's path.
 
-    Raises PlacebenchError if the file is missing.
+    Raises PlacebenchError if the file is missing, or if its name is a version.
     """
     if not is_file(python):
+        if VERSION.fullmatch(python.name):
+            raise PlacebenchError(
+                f"python {python.name} is a version, and no file {python}: expected the python of an environment that "
+                "the application is in, as /path/to/venv/bin/python"
+            )
         raise PlacebenchError(f"no Python at {python}: name the python of the environment that the application is in")
     return python.absolute()

@@ -207,6 +207,7 @@ def test_a_run_is_resumed(capsys: pytest.CaptureFixture[str]) -> None:
         (["--axis", "variant=naive,tuned"], NO_DATA, "placebench lab study matrix"),
         (["--axis", "variant=plain", "--count", "$items"], NO_DATA, "not a JSON path"),
         (["--axis", "orders=2", "--count", "x"], ORDERS + "\nsame_responses = { off = 'x' }", "keeps none"),
+        (["--axis", "users=1,2", "--server", "postgresql:///x"], NO_DATA, "the application uses no database"),
         (["--axis", "n=1", "--setup", "x", "--", "true", "{n}"], NO_DATA, "--plan is for an application"),
     ],
 )

@@ -85,6 +85,11 @@ def test_placement_is_served_from_its_environment(tmp_path: Path) -> None:
         (["naive", "no-branch"], VariantError, r"expected a git revision, where \[tool.placebench.app\]"),
         (["naive", "placement"], PlacebenchError, "name it with --placement-python PATH"),
         (["naive", "gone"], PlacebenchError, "no Python at .*nowhere"),
+        (
+            ["naive", "version"],
+            PlacebenchError,
+            "python 3.11 is a version, and no file .*3.11: expected the python",
+        ),
         (["naive", "half"], PlacebenchError, "the variant half has rev and no application"),
         (["naive", "unknown"], VariantError, "no variant 'fastest'"),
     ],
@@ -94,6 +99,7 @@ def test_what_cannot_be_compared(names: list[str], error: type[Exception], messa
     """One line each, with what was expected."""
     tables = {
         "gone": VariantTable(app="a:b", python="/nowhere"),
+        "version": VariantTable(app="a:b", python="3.11"),
         "half": VariantTable(variant="tuned", rev="main"),
         "unknown": VariantTable(variant="fastest"),
     }

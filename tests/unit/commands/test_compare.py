@@ -79,6 +79,23 @@ def test_a_run_of_a_newer_format_is_left_alone(capsys: pytest.CaptureFixture[str
     assert [each.name for each in tmp_path.iterdir()] == ["run.json"]
 
 
+def test_a_server_without_data_on_it_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An application on SQLite would not use --server: one line, and no run."""
+    monkeypatch.chdir(tmp_path)
+    tables = "".join(f'[variants.{name}]\napp = "shop:app"\nserver = "gunicorn"\n' for name in ("one", "two"))
+    Path("shop.py").write_text("def app(environ, start_response): ...\n")
+    Path("plan.toml").write_text(f'database = "sqlite"\nrequest = "/"\n{tables}')
+
+    code = main(["compare", "--plan", "plan.toml", "--server", "postgresql:///x"])
+
+    assert code == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "--server is a PostgreSQL server, and the application uses SQLite: leave --server out" in said
+    assert not Path("profiles").exists()
+
+
 def test_a_database_to_copy_without_a_database_is_refused(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
