@@ -12,7 +12,6 @@ from placebench.study.network_report import read_link
 from placebench.study.session import StudySession
 
 if TYPE_CHECKING:
-    from placebench.compare.measure.databases import VariantDatabases
     from placebench.compare.what.variants import Variant
     from placebench.meters.meters import Backends
     from placebench.runtime.network.delay_queue import LinkProfile
@@ -50,11 +49,11 @@ class LinkedValues(TypedDict):
 
 @dataclass(frozen=True)
 class Sent:
-    """The duration, CPU and bytes of one or more requests, as seen by the client."""
+    """The duration, CPU and bytes of the requests of a job, as seen by the client."""
 
     elapsed_s: float
     cpu_s: float
-    packed_bytes: int
+    body_bytes: int
 
 
 def measure_job(
@@ -62,7 +61,7 @@ def measure_job(
     profiles: "Sequence[LinkProfile]",
     database_url: str,
     workers: Callable[[], Sequence[int]],
-    job: Callable[[], Sequence[Sent]],
+    job: Callable[[], Sent],
 ) -> dict[str, Any]:
     """Run *job* over *link* with these profiles, one for each of its proxies; return the values of `LinkedValues`.
 
@@ -82,15 +81,15 @@ def measure_job(
     worker_cpu_s = cpu_between(cpu_before, read_cpu_by_pid(worker_pids))
     starved_s = read_cpu_wait_s(pids) - starved_before_s
     backend_cpu_s = _backend_cpu_s(backends_before, server_before_s, database_url)
-    traffic, elapsed_s = link.traffic().since(before), sum(each.elapsed_s for each in sent)
+    traffic = link.traffic().since(before)
     return {
-        "elapsed_s": elapsed_s,
+        "elapsed_s": sent.elapsed_s,
         "cpu_s": None if backend_cpu_s is None else worker_cpu_s + backend_cpu_s,
-        "client_cpu_s": sum(each.cpu_s for each in sent),
+        "client_cpu_s": sent.cpu_s,
         "starved_s": max(0.0, starved_s),
         **asdict(traffic),
-        "in_transit_s": min(traffic.in_transit_s, elapsed_s),
-        "body_bytes": sum(each.packed_bytes for each in sent),
+        "in_transit_s": min(traffic.in_transit_s, sent.elapsed_s),
+        "body_bytes": sent.body_bytes,
         "trace": link.trace(),
     }
 
@@ -181,7 +180,8 @@ class NetworkSetup:
     """What the measurements of a session share."""
 
     folder: Path
-    databases: "VariantDatabases | None" = None
+    database_of: "Callable[[Variant], str]" = lambda _: ""
+    """Returns the URL of a variant's own database; empty if it has none."""
     variants: "tuple[Variant, ...]" = ()
     """The variants, with their revisions in place."""
     repeats: int = 1

@@ -3,7 +3,7 @@
 `command_network` has the study of a command, and `behind_link` what both share with the laboratory's own study.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -81,7 +81,7 @@ class ApplicationNetwork:
             command="study-network",
             points=self.links.points(names, ({"compress": False}, {"compress": True}) if self.compress else ({},)),
             repeats=repeats,
-            prepare=self._prepare,
+            prepare=self.prepare,
             request=self.workload.title,
             settings={
                 "between": self.between,
@@ -95,7 +95,7 @@ class ApplicationNetwork:
         )
 
     @contextmanager
-    def _prepare(self, setup: NetworkSetup) -> Iterator[Measure]:
+    def prepare(self, setup: NetworkSetup) -> Iterator[Measure]:
         """Serve every variant when it is first needed, once for each number of links in a row."""
         from placebench.compare.measure.same_responses import SameResponses
 
@@ -138,9 +138,8 @@ class _ServedApplication:
         from placebench.compare.load.clients import http_client
         from placebench.compare.measure.counted_pass import failures_with_log, no_traffic
 
-        assert setup.databases is not None
         log = setup.folder / "log"
-        database_url = setup.databases.of(variant)
+        database_url = setup.database_of(variant)
         server_log = log / f"server-{variant.name}.log"
         with failures_with_log(variant.name, server_log), ExitStack() as stack:
             ready = variant.with_server(database_url)
@@ -150,7 +149,8 @@ class _ServedApplication:
             )
             client = stack.enter_context(http_client(setup.folder))
             made = cls(study, variant.name, server, link, client, database_url, setup.folder, same)
-            made._check(client.drive(made._url, study.workload, times=_WARM_UPS, users=study.clients, login=True))
+            warm_ups = _WARM_UPS * study.clients
+            made._check(client.drive(made._url, study.workload, times=warm_ups, users=study.clients, login=True))
             if study.between == "database" and not link.traffic().bytes_sent:
                 raise no_traffic(variant.name)
             yield made
@@ -164,11 +164,11 @@ class _ServedApplication:
         study, driven = self.study, list["Driven"]()
         workload = _compressed(study.workload) if point.get("compress") else study.workload
 
-        def job() -> Sequence[Sent]:
+        def job() -> Sent:
             made = self.client.drive(self._url, workload, times=study.operations, users=study.clients)
             driven.append(made)
             elapsed_s = made.elapsed_s if study.clients > 1 or workload.script else sum(made.wall_s)
-            return [Sent(elapsed_s, made.client_cpu_s, made.body_bytes)]
+            return Sent(elapsed_s, made.client_cpu_s, made.body_bytes)
 
         profiles = study.links.profiles(point["link"], seed_of(repeat))
         values = measure_job(self.link, profiles, self.database_url, self.server.metered_pids, job)
@@ -224,7 +224,7 @@ class ApplicationSession(LinkSession):
             databases.of(variant)
         url, receipt = databases.template()
         self._run.record_environment(receipt=receipt, manifest=manifest(url))
-        return NetworkSetup(folder, databases, variants, self._spec.repeats, self._run.save, self._run.note)
+        return NetworkSetup(folder, databases.of, variants, self._spec.repeats, self._run.save, self._run.note)
 
 
 # --- the report

@@ -26,8 +26,6 @@ class Reply:
     status: int
     body: bytes
     """The body, decompressed if it was sent with gzip."""
-    packed_bytes: int
-    """The number of bytes of the body on the wire."""
     headers: Sequence[tuple[str, str]] = ()
 
 
@@ -47,7 +45,7 @@ def send(
             raise OSError(f"its body has {reply.length} bytes, expected {_MAX_BODY_BYTES} at most")
         content = reply.read() if reply.length is not None else _read_to_end(reply)
         unpacked = _unpacked(content) if reply.headers["Content-Encoding"] == "gzip" else content
-        return Reply(reply.status, unpacked, len(content), reply.getheaders())
+        return Reply(reply.status, unpacked, reply.getheaders())
     except (http.client.HTTPException, EOFError, zlib.error, ValueError) as error:
         raise OSError(f"{type(error).__name__} {error}") from error
     finally:
@@ -82,12 +80,9 @@ def _read_to_end(reply: http.client.HTTPResponse) -> bytes:
     return b"".join(parts)
 
 
-def get(url: str, request: str, *, encoding: str = "identity", timeout_s: float = _TIMEOUT_S) -> Reply:
-    """Send GET *request* (path and query) to a service with Placement's API, as `send` does.
-
-    encoding: the encoding that the client accepts, "identity" or "gzip".
-    """
-    return send(url, "GET", request, headers={**HEADERS, "Accept-Encoding": encoding}, timeout_s=timeout_s)
+def get(url: str, request: str, *, timeout_s: float = _TIMEOUT_S) -> Reply:
+    """Send GET *request* (path and query) to a service with Placement's API, as `send` does."""
+    return send(url, "GET", request, headers=HEADERS, timeout_s=timeout_s)
 
 
 def fetch(url: str, request: str) -> Reply:

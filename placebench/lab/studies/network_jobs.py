@@ -1,42 +1,40 @@
 """Jobs over an emulated network: the same work by several variants or protocols, with added latency.
 
-`NetworkStudy` measures variants. Each has one worker with one thread and its own database, and runs with its emulated
-network for the whole study, unless a measurement fails; a point only changes latency and bandwidth. `ProtocolStudy`
-measures the jobs http, rows and walk, in which a variant is a protocol instead of a program: all protocols of a job
-read, write or find the same data, which is checked after each measurement. A job begins when its first request is sent,
-and ends when the body of its last response is read.
+`NetworkStudy` makes applications of variants and a workload of a job, which `placebench.study.network` measures.
+`ProtocolStudy` measures the jobs http, rows and walk, in which a variant is a protocol instead of a program: all
+protocols of a job read, write or find the same data, which is checked after each measurement. A job begins when its
+first request is sent, and ends when the body of its last response is read.
 """
 
 import random
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException, parse_headers
 from importlib.util import find_spec
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeVar
 from urllib.parse import urlsplit
 
+from msgspec import structs
 from sqlalchemy import make_url
 
-from placebench.compare.measure.same_responses import SameResponses
-from placebench.compare.what.http_request import HEADERS, get
+from placebench.compare.what.http_request import HEADERS
 from placebench.compare.what.variants import Variant, read_variant
+from placebench.compare.what.workload import Workload
 from placebench.errors import GateFailedError, LoadError, MissingExtraError
 from placebench.lab.inventory.topology import Topology
+from placebench.lab.placement_api import placement_workload
 from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec
 from placebench.runtime.application_servers import serve
 from placebench.runtime.network.delay_queue import LinkProfile
-from placebench.runtime.network.link import Link, open_database_link, open_service_link
-from placebench.runtime.running_server import RunningServer, ServerSpec
-from placebench.study.behind_link import Between, Sent, measure_job, serve_behind_link
+from placebench.runtime.network.link import open_database_link, open_service_link
+from placebench.study.behind_link import Between, Links, NetworkSetup, Sent, measure_job
+from placebench.study.network import ApplicationNetwork
 
 if TYPE_CHECKING:
     import psycopg
@@ -47,8 +45,6 @@ WAITING_JOBS: Final = ("waits", "mixed")
 """The jobs in which requests for candidates wait in the database."""
 _READS_PER_WAIT: Final = 4
 _WAITING: Final = "placebench.lab.reference.waiting:application"
-_HASH_SEED = 1
-_WARM_UP_ROUNDS = 2
 
 
 @dataclass(frozen=True)
@@ -103,115 +99,56 @@ class NetworkStudy:
 
     @contextmanager
     def _prepare(self, setup: StudySetup) -> Iterator[Measure]:
-        """Start every variant on first use, and warm it up."""
-        requests, same = [self.request] * self.operations, setup.same_responses()
+        """Measure the variants as applications of `placebench study network`, each at its revisions of the schema."""
+        links = {latency_ms: "+".join([str(latency_ms)] * self.proxies) for latency_ms in self.latencies_ms}
+        study = ApplicationNetwork(
+            variants=tuple(map(self._served, self.variants)),
+            workload=self._workload(setup.data.topology),
+            links=Links(tuple(links.values()), self.bytes_per_s),
+            between=self.between,
+            compress=self.compress,
+            operations=self.clients,
+            clients=self.clients,
+        )
+        shared = NetworkSetup(
+            setup.folder,
+            database_of=lambda variant: setup.data.copy(variant.name, variant.revisions),
+            variants=study.variants,
+            save=setup.save,
+        )
+        with study.prepare(shared) as measure:
+            yield lambda point, repeat: measure({**point, "link": links[point["latency_ms"]]}, repeat)
+
+    def _workload(self, topology: Topology) -> Workload:
+        """Return the requests of one job in sequence."""
+        requests = [self.request] * self.operations
         if self.job == "tiny":
-            requests = small_reads(setup.data.topology, self.operations)
+            requests = small_reads(topology, self.operations)
         elif self.job == "mixed":
             cycle = _READS_PER_WAIT + 1
-            reads = small_reads(setup.data.topology, self.operations)
+            reads = small_reads(topology, self.operations)
             requests = [self.request if number % cycle == cycle - 1 else read for number, read in enumerate(reads)]
-        with ExitStack() as stack:
-            starts = {each.name: partial(_Served.start, self, each, setup, same, requests) for each in self.variants}
-            served = {name: stack.enter_context(Restartable(start)) for name, start in starts.items()}
+        places = {request: place for place, request in enumerate(dict.fromkeys(requests))}
+        return structs.replace(placement_workload(*places), cycle=tuple(places[request] for request in requests))
 
-            def measure(point: Point, _: int) -> dict[str, Any]:
-                with served[point["variant"]].in_use() as variant:
-                    return variant.measure(point, requests, self)
-
-            yield measure
+    def _served(self, variant: Variant) -> Variant:
+        """Return the variant with a worker for each client, and with the waits and the compression of the job."""
+        variables = {**variant.variables, "PLACEBENCH_COMPRESS": str(int(self.compress))}
+        if self.job == "mixed":
+            variables["PLACEBENCH_WAIT_PATH"] = urlsplit(self.request).path
+        processes, threads = variant.workers
+        return replace(
+            variant,
+            module=_WAITING if self.job in WAITING_JOBS else variant.module,
+            variables=variables,
+            workers=(max(self.clients, processes), threads),
+        )
 
 
 def small_reads(topology: Topology, operations: int) -> list[str]:
     """Return *operations* requests for the root providers of *topology*, in turn."""
     roots = [topology.uuids(number)[0] for number in range(min(topology.trees, operations))]
     return [f"/resource_providers/{roots[number % len(roots)]}" for number in range(operations)]
-
-
-class _Served:
-    """One variant that is being served, with its emulated network."""
-
-    def __init__(
-        self, variant: Variant, server: RunningServer, link: Link, database_url: str, same: SameResponses
-    ) -> None:
-        self._variant = variant
-        self._server = server
-        self._link = link
-        self._database_url = database_url
-        self._same = same
-        self._checking = threading.Lock()
-
-    @classmethod
-    @contextmanager
-    def start(
-        cls, study: NetworkStudy, variant: Variant, setup: StudySetup, same: SameResponses, requests: Sequence[str]
-    ) -> Iterator["_Served"]:
-        """Serve the variant, warmed up, on its own copy of the data, with the emulated network on one side."""
-        database_url = setup.data.copy(variant.name)
-        log = setup.folder / "log" / f"network-{variant.name}.log"
-        spec_of = partial(_spec, study, variant, folder=setup.folder)
-        with serve_behind_link(spec_of, database_url, study.between, study.proxies, log) as (server, link):
-            made = cls(variant, server, link, database_url, same)
-            for _ in range(_WARM_UP_ROUNDS):  # compile and connect, and give the first responses
-                made._send_all(server.url, requests[:1], "identity", study.clients)
-            yield made
-
-    def measure(self, point: Point, requests: Sequence[str], study: NetworkStudy) -> dict[str, Any]:
-        encoding = "gzip" if point.get("compress") else "identity"
-        url = self._link.url if self._link.url.startswith("http") else self._server.url
-        profile = LinkProfile(point["latency_ms"] / 1e3, study.bytes_per_s)
-        made = measure_job(
-            self._link,
-            [profile] * self._link.proxies,
-            self._database_url,
-            self._server.metered_pids,
-            lambda: [self._send_all(url, requests, encoding, study.clients)],
-        )
-        self._server.check()
-        return made
-
-    def _send_all(self, url: str, requests: Sequence[str], encoding: str, clients: int) -> Sent:
-        """Let each client send the requests in sequence; return the longest duration, and sums of CPU and bytes."""
-
-        def job(_: int) -> Sent:
-            made = [self._send(url, request, encoding) for request in requests]
-            return Sent(*(sum(values) for values in zip(*map(astuple, made), strict=True)))
-
-        with ThreadPoolExecutor(clients) as threads:
-            made = list(threads.map(job, range(clients)))
-        longest_s = max(each.elapsed_s for each in made)
-        return Sent(longest_s, sum(each.cpu_s for each in made), sum(each.packed_bytes for each in made))
-
-    def _send(self, url: str, request: str, encoding: str) -> Sent:
-        """Send one request, timed until its body is read; then compare the response with the other variants'."""
-        started, cpu_before = time.perf_counter(), time.thread_time()
-        try:
-            reply = get(url, request, encoding=encoding)
-        except OSError as error:
-            raise LoadError(f"{self._variant.name} gave no response: {error}; {self._state()}") from error
-        elapsed_s, cpu_s = time.perf_counter() - started, time.thread_time() - cpu_before
-        if reply.status != HTTPStatus.OK:
-            raise LoadError(f"{self._variant.name} returned {reply.status}, expected 200; {self._state()}")
-        with self._checking:
-            self._same.check(self._variant.name, request, reply.body)
-        return Sent(elapsed_s, cpu_s, reply.packed_bytes)
-
-    def _state(self) -> str:
-        """Return whether the variant's proxy still runs, as text for an error message."""
-        try:
-            self._link.traffic()
-        except LoadError as error:
-            return str(error)
-        return "its proxy runs"
-
-
-def _spec(study: NetworkStudy, variant: Variant, database_url: str, *, folder: Path) -> ServerSpec:
-    made = variant.spec(database_url, hash_seed=_HASH_SEED, log=folder / "log" / f"uwsgi-{variant.name}.log")
-    environment = {**made.environment, "PLACEBENCH_COMPRESS": str(int(study.compress))}
-    module = _WAITING if study.job in WAITING_JOBS else made.module
-    if study.job == "mixed":
-        environment["PLACEBENCH_WAIT_PATH"] = urlsplit(study.request).path
-    return replace(made, environment=environment, module=module, processes=max(study.clients, made.processes))
 
 
 # --- the same work in several protocols
@@ -295,11 +232,11 @@ class ProtocolStudy:
 _MeasurePoint = Callable[[Point, LinkProfile], Mapping[str, Any]]
 
 
-def _timed(work: Callable[[], _T], results: list[_T]) -> list[Sent]:
+def _timed(work: Callable[[], _T], results: list[_T]) -> Sent:
     """Run *work*, append its result to *results*, and return its duration and CPU."""
     started, cpu_before = time.perf_counter(), time.thread_time()
     results.append(work())
-    return [Sent(time.perf_counter() - started, time.thread_time() - cpu_before, 0)]
+    return Sent(time.perf_counter() - started, time.thread_time() - cpu_before, 0)
 
 
 # --- http: small reads

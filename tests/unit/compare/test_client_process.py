@@ -134,7 +134,7 @@ def test_every_body_is_digested_and_the_order_of_keys_means_nothing(client: Clie
 )
 def test_the_servers_own_port_is_not_compared(body: bytes, expected: bytes) -> None:
     """It differs between variants; another port, another host and another number are compared."""
-    reply = Reply(302, body, len(body), [("Location", body.decode())])
+    reply = Reply(302, body, [("Location", body.decode())])
 
     plain = _without_own_port(reply, "http://127.0.0.1:8123")
 
