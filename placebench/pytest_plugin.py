@@ -12,7 +12,7 @@ profiler, only for `--sql` and for a test with a budget. PYTEST_DONT_REWRITE: it
 """
 
 import argparse
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Install the profiler before the first fixture connects, if a test has a budget."""
-    if any(item.get_closest_marker("sql_budget") or "sql_budget" in _fixtures(item) for item in session.items):
+    name = "sql_budget"
+    if any(item.get_closest_marker(name) or name in getattr(item, "fixturenames", ()) for item in session.items):
         _session(session.config)
 
 
@@ -87,11 +88,6 @@ def sql_budget(request: pytest.FixtureRequest) -> Callable[..., "AbstractContext
         return _session(request.config).record(request.node.name, limits)
 
     return block
-
-
-def _fixtures(item: pytest.Item) -> Sequence[str]:
-    """Return the names of the fixtures that a test uses."""
-    return getattr(item, "fixturenames", ())
 
 
 def _session(config: pytest.Config) -> "SqlSession":

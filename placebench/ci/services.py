@@ -171,10 +171,8 @@ class Comments:
             raise PlacebenchError(f"{method} {url}: {error}") from error
 
 
-def append_summary(text: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Append Markdown to the page of the job, and return whether the service has such a page (GitHub has)."""
-    path = environment.get("GITHUB_STEP_SUMMARY")
-    if path:
+def append_summary(text: str) -> None:
+    """Append Markdown to the page of the job, if the service has such a page (GitHub has)."""
+    if path := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(path).open("a", encoding="utf-8") as file:
             file.write(text)
-    return bool(path)

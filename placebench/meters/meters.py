@@ -19,6 +19,7 @@ from placebench.meters.readings import Meters
 from placebench.runtime.postgres import APPLICATION_NAME, open_connection
 
 _PROC = Path("/proc")
+_SAMPLE_S = 0.25
 LOCAL_HOSTS = {None, "", "localhost", "127.0.0.1", "::1"}
 
 
@@ -146,12 +147,11 @@ def _command_line(pid: int) -> bytes:
 
 
 class ServerMeter:
-    """Measures a service and its database inside the `with` block; memory is sampled every *sample_s* seconds."""
+    """Measures a service and its database inside the `with` block; memory is sampled four times per second."""
 
-    def __init__(self, worker_pids: Callable[[], list[int]], database_url: str, *, sample_s: float = 0.25) -> None:
+    def __init__(self, worker_pids: Callable[[], list[int]], database_url: str) -> None:
         self._worker_pids = worker_pids
         self._database_url = database_url
-        self._sample_s = sample_s
         self._done = threading.Event()
         self._peak_pss: int | None = None
 
@@ -159,7 +159,7 @@ class ServerMeter:
             while True:
                 now = read_pss_bytes(self._worker_pids())
                 self._peak_pss = max(filter(None, (self._peak_pss, now)), default=None)
-                if self._done.wait(self._sample_s):
+                if self._done.wait(_SAMPLE_S):
                     return
 
         self._sampler = threading.Thread(target=sample_memory, name="memory-sampler", daemon=True)

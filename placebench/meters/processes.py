@@ -65,30 +65,30 @@ def read_cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
     return {pid: read_cpu_s(pid) for pid in pids}
 
 
-def read_tree_cpu_s(pids: Iterable[int], proc: Path = _PROC) -> float:
+def read_tree_cpu_s(pids: Iterable[int]) -> float:
     """Return the CPU seconds so far of the processes and their ended children; the children's in steps of 10 ms."""
-    return sum(read_cpu_s(pid) + read_ended_cpu_s(pid, proc) for pid in pids)
+    return sum(read_cpu_s(pid) + read_ended_cpu_s(pid) for pid in pids)
 
 
-def read_ended_cpu_s(pid: int, proc: Path = _PROC) -> float:
+def read_ended_cpu_s(pid: int) -> float:
     """Return the CPU seconds of the process's reaped children and their reaped descendants, in steps of 10 ms."""
     try:
-        times = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[_CHILDREN]
+        times = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[_CHILDREN]
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
     return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
 
-def read_family_cpu_s(pid: int, proc: Path = _PROC) -> float | None:
+def read_family_cpu_s(pid: int) -> float | None:
     """Return the CPU seconds so far of a process and all its children, those that have ended in steps of 10 ms.
 
     None if the process is gone, or if the kernel does not list its children.
     """
     try:
-        children = (proc / str(pid) / "task" / str(pid) / "children").read_text().split()
+        children = (_PROC / str(pid) / "task" / str(pid) / "children").read_text().split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return read_cpu_s(pid) + sum(read_cpu_s(int(each)) for each in children) + read_ended_cpu_s(pid, proc)
+    return read_cpu_s(pid) + sum(read_cpu_s(int(each)) for each in children) + read_ended_cpu_s(pid)
 
 
 def read_pss_bytes(pids: Iterable[int], proc: Path = _PROC) -> int | None:
@@ -135,7 +135,7 @@ def cpu_between(before: Mapping[int, float], after: Mapping[int, float]) -> floa
     return sum(now - before.get(pid, 0.0) for pid, now in after.items())
 
 
-_MAX_SAMPLES = 240
+_MAX_SAMPLES, _SAMPLE_S = 240, 0.1
 
 
 @dataclass(frozen=True)
@@ -181,20 +181,18 @@ def read_memory(pid: int, proc: Path = _PROC) -> Memory:
 
 
 class MemorySampler:
-    """Samples the memory of the master and its workers in the `with` block: every *sample_s* seconds and at both ends.
+    """Samples the memory of the master and its workers in the `with` block: every 0.1 s and at both ends.
 
     worker_pids: process ids, or a function that returns those of the moment, for programs that workers start.
     Sampling a worker of 100 MB takes some milliseconds, during which it cannot map memory. When there are more than 240
     samples, every second one is dropped, and the time between samples is doubled.
     """
 
-    def __init__(
-        self, master_pid: int, worker_pids: Sequence[int] | Callable[[], Sequence[int]], *, sample_s: float = 0.1
-    ) -> None:
+    def __init__(self, master_pid: int, worker_pids: Sequence[int] | Callable[[], Sequence[int]]) -> None:
         self.samples: list[MemorySample] = []
         self._master_pid = master_pid
         self._find_workers = worker_pids if callable(worker_pids) else lambda: worker_pids
-        self._sample_s = sample_s
+        self._sample_s = _SAMPLE_S
         self._done = threading.Event()
 
         def run() -> None:

@@ -53,8 +53,8 @@ def full_text(found: Saturated) -> str:
 def settling_text(objective: Objective, alone_s: float, step_s: float) -> str:
     """Return a warning if the steps are too short for the limit; empty if they are not.
 
-    Near saturation a queue needs longer to reach its usual length than a step lasts, and the knee is then too high: by
-    the relaxation time of an M/M/1 queue, 4/9 × limit² / the time of a request.
+    Near saturation a queue may need longer to reach its usual length than a step lasts, and the knee is then too high.
+    The time that it needs is estimated by the relaxation time of an M/M/1 queue, 4/9 × limit² / the time of a request.
     """
     needed_s = _SETTLING_TIMES * 4 / 9 * objective.limit_s**2 / alone_s
     if needed_s <= step_s:
@@ -81,7 +81,12 @@ def knee_curve(
         if len(usable) < 2:
             continue
         role = roles[min(number, len(roles) - 1)]
-        series.append(Line(name or objective.name, _curve(usable, lambda step: _seen_s(step, objective), top), role))
+        curve = _curve(
+            usable,
+            lambda step: step.latency_s.get(objective.name) if step.objective_s is None else step.objective_s,
+            top,
+        )
+        series.append(Line(name or objective.name, curve, role))
         if len(steps) == 1:
             series.insert(0, Line("p50", _curve(usable, lambda step: step.latency_s["p50"], top), "between"))
     if not series:
@@ -105,10 +110,6 @@ def knee_curve(
         "interval. Latencies above four times the limit are cut off."
     )
     return Chart(svg, caption)
-
-
-def _seen_s(step: LoadStep, objective: Objective) -> float | None:
-    return step.objective_s if step.objective_s is not None else step.latency_s.get(objective.name)
 
 
 def _curve(

@@ -110,9 +110,9 @@ def results_of(kind: RunKind) -> Callable[[Run], StudyResults]:
     return cast(Callable[[Run], StudyResults], getattr(import_module(module), function))
 
 
-def measured(name: str, label: Text, show: Callable[[Any], Text] = str, *, wide: bool = False) -> Column:
+def measured(name: str, label: Text, show: Callable[[Any], Text] = str) -> Column:
     """Return a column with the rows' values of the key *name*; a dash for None."""
-    return Column(label, lambda row: "–" if (value := row.get(name)) is None else show(value), wide=wide, name=name)
+    return Column(label, lambda row: "–" if (value := row.get(name)) is None else show(value), name=name)
 
 
 def interval_columns(name: str, unit: str, label: Text, show: Callable[[Any], Text]) -> tuple[Column, Column, Column]:

@@ -88,17 +88,14 @@ def read_link(text: str) -> _Link:
     return tuple(float(part) for part in text.split("+"))
 
 
-def _link_of(point: Mapping[str, Any], settings: Mapping[str, Any]) -> _Link:
-    return read_link(point["link"]) if "link" in point else (point["latency_ms"],) * settings["proxies"]
-
-
 def _points(run: Run) -> Iterator[_Point]:
     for point, made in valid_points(run):
         elapsed = median_interval([each.values["elapsed_s"] for each in made])
+        link = read_link(point["link"]) if "link" in point else (point["latency_ms"],) * run.head.settings["proxies"]
         names = (*_COUNTS, "cpu_s", "client_cpu_s", "in_transit_s", "proxy_cpu_s", "starved_s")
         yield _Point(
             axes=axes_of(point),
-            link=_link_of(point, run.head.settings),
+            link=link,
             elapsed=elapsed,
             values={name: median_of_all([each.values.get(name) for each in made]) for name in names},
             times={each.repeat: each.values["elapsed_s"] for each in made},
@@ -152,7 +149,7 @@ def _row(point: _Point, points: Mapping[_Key, _Point], settings: Mapping[str, An
 
 
 def _slope(point: _Point, points: Mapping[_Key, _Point]) -> MedianInterval | None:
-    """Return how many round trips the added time is, since the shortest link and within each repeat."""
+    """Return the round trips that explain the added time: its ratio to the added latency, within each repeat."""
     shortest = points.get((point.variant, _shortest(points)))
     added_s = point.round_trip_s - shortest.round_trip_s if shortest else 0.0
     if shortest is None or added_s <= 0:
@@ -402,7 +399,6 @@ def _charts(points: Mapping[_Key, _Point], settings: Mapping[str, Any]) -> Itera
     other = _other_side(settings)[1] if settings["between"] != "client" else "the service"
     over_time = flows(
         [_traffic(point, _role(point.variant, variants), bin_s) for point in there],
-        title="Bytes over time",
         description="A row for each variant on one time axis.",
         names=(f"received from {other.replace('its', 'the')}", "sent to it"),
         show=units.duration,

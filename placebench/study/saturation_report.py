@@ -118,7 +118,7 @@ def _row(
     control: Mapping[str, Any],
     objective: Objective | None,
 ) -> dict[str, Any]:
-    """Return the row of a cell; effects are None for a control, and without one."""
+    """Return the row of a cell; its effects are None if it is a control, or if its control was not measured."""
     base = overheads.control_measurements(point, control, found)
     figures: dict[str, Any] = {}
     for name in ("knee", "max"):

@@ -150,21 +150,13 @@ def _ready(work: Work, order: Mapping[str, Any], log: Path) -> Iterator[tuple[An
             timer.cancel()
 
 
-def try_out(work: Work, way: str, folder: Path) -> dict[str, Any]:
-    """Do one job with one worker; return whether it `is_async`, its `python`, and whether that has a `gil`.
-
-    folder: for the log. Raises LoadError with the reason if the job cannot be done.
-    """
-    with _ready(work, work.order(way, 1, 1), folder / "trial.log") as (_, greeting):
-        return greeting
-
-
 def why_impossible(work: Work, way: str, folder: Path) -> str:
     """Return why no job of *work* can be done in this way; empty if one can. Costs the start of a Python and a job."""
     if way == "free-threaded" and work.free_threaded is None:
         return _NO_FREE_THREADED
     try:
-        greeting = try_out(work, way, folder)
+        with _ready(work, work.order(way, 1, 1), folder / "trial.log") as (_, greeting):
+            pass
     except LoadError as error:
         return str(error)
     if way == "free-threaded" and greeting["gil"]:

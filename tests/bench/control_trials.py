@@ -4,7 +4,7 @@
     tox -e bench -- controls-real --runs 20        the shop of examples/ against itself, `compare --preset quick`
 
 The simulated runs draw replicates of calibration.json: two instances of one program, all metrics of a replicate
-together, and both variants swapped by lot. The control has two of three starts, so its noise is that much larger.
+together, and both variants swapped at random. The control has two of three starts, so its noise is that much larger.
 A real run is both: identical code, which must not differ, and the control of 3 %, which must be found. One takes as
 long as a run of CI. Runs are added to those in the file, with the share of the processors that other programs used
 for five seconds before: `--runs 10` twice is `--runs 20`. With --smoke the application is a constant body, which

@@ -1159,7 +1159,7 @@ def sequential_null() -> str:
         "normal": "normal",
         "t, 3 degrees of freedom": "heavy-tailed (t, 3 degrees of freedom)",
         "gamma, skewness 1": "skewed (gamma, skewness 1)",
-        "drift": "drift of the machine, order drawn by lot",
+        "drift": "drift of the machine, random order",
         **{f"autocorrelated {each}": f"autocorrelated, {each}" for each in (0.1, 0.2, 0.4)},
     }
     found = {each["errors"]: each for each in raw("sequential.json")["false_positives"] if each["noise"] == 0.02}

@@ -40,7 +40,7 @@ def autocorrelated(correlation: float) -> Errors:
 
 
 def drift(chance: random.Random) -> list[float]:
-    """A machine that wanders, and an order of the variants that is drawn by lot in each replicate."""
+    """A machine that drifts, with a random order of the variants in each replicate."""
     wandering = accumulate(chance.gauss(0, 1) for _ in range(MOST))
     return [chance.choice((-1, 1)) * 0.3 * each + chance.gauss(0, 1) for each in wandering]
 

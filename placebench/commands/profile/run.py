@@ -60,6 +60,9 @@ class _ReadTarget(Action):
     def __call__(
         self, parser: ArgumentParser, namespace: Namespace, values: object, _option: str | None = None
     ) -> None:
+        # Loaded late: a command starts sooner without it.
+        from placebench.profiler.integrations.program import is_script
+
         words = [str(word) for word in cast("Sequence[Any]", values)]
         if namespace.module:
             namespace.module += words
@@ -69,19 +72,12 @@ class _ReadTarget(Action):
             return
         target, *rest = words[explicit:]
         namespace.target, namespace.explicit = target, explicit
-        if explicit or _is_script(target):
+        if explicit or is_script(target):
             namespace.arguments = rest[1:] if rest[:1] == ["--"] and not explicit else rest
         else:
             parser.parse_args(rest, namespace)
             if namespace.target is not target:  # a second word that is not an option
                 namespace.target, namespace.arguments = target, [namespace.target, *namespace.arguments]
-
-
-def _is_script(word: str) -> bool:
-    # Loaded late: a command starts sooner without it.
-    from placebench.profiler.integrations.program import is_script
-
-    return is_script(word)
 
 
 def _configure_run(parser: ArgumentParser) -> None:

@@ -44,12 +44,13 @@ def discard_message(_: str) -> None:
 class RunFolder:
     """A run in its folder; each change of `head` is written to run.json at once."""
 
-    def __init__(self, path: Path, head: RunHead, *, say: Say = discard_message, note: Say = discard_message) -> None:
-        """say: called with each step as it begins. note: called when something fails and is retried or left out."""
+    def __init__(self, path: Path, head: RunHead) -> None:
         self.path = path
         self.head = head
-        self.say = say
-        self.note = note
+        self.say: Say = discard_message
+        """Is called with each step as it begins."""
+        self.note: Say = discard_message
+        """Is called when something fails and is retried or left out."""
         self.timer = PhaseTimer(head.spent_s)
         """Wall time by phase; its seconds are stored as `spent_s` of the head."""
         self._cost: CostMeter | None = None

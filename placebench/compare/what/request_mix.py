@@ -152,9 +152,9 @@ def named(routes: Sequence[str]) -> str:
 
 
 def _weights(frequency: Counter[str], cycle: int) -> tuple[dict[str, int], list[str]]:
-    """Return how often a cycle has each route, at least once, and the rarest routes, for which it has no place.
+    """Return how often each route is in a cycle, at least once, and the rarest routes, for which it has no place.
 
-    The places are dealt by the largest remainder.
+    The places are assigned by the largest-remainder method.
     """
     ordered = [route for route, _ in frequency.most_common()]
     kept, rare = ordered[:cycle], ordered[cycle:]

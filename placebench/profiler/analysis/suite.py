@@ -217,7 +217,7 @@ class SqlCountChange:
     def is_regression(self) -> bool:
         """Whether the test runs more statements, or has more duplicates or N+1 lines than before.
 
-        A statement with a range neither hides others by running rarely, nor counts within its range.
+        Within its range, a statement that varies is ignored: few executions of it do not make up for more of others.
         """
         before, after = self.before, self.after
         more = 0

@@ -186,13 +186,11 @@ class ConnectionState:
         "written",
     )
 
-    def __init__(
-        self, meter: SocketMeter | None, number: int | None = None, database: DatabaseAddress | None = None
-    ) -> None:
+    def __init__(self, meter: SocketMeter | None) -> None:
         self._meter = meter
-        self.number: int | None = number
-        self.database: DatabaseAddress | None = database
-        self.identity: Hashable = database
+        self.number: int | None = None
+        self.database: DatabaseAddress | None = None
+        self.identity: Hashable = None
         self._read = (0, 0)
         self.quiet: bool = meter is None
         self.read_bytes()

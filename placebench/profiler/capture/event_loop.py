@@ -171,7 +171,7 @@ class LoopWatch:
         return _run
 
     def _run_late(self, thread: LoopThread, handle: Any, run: Callable[[Any], None]) -> None:
-        """Run a callback of asyncio after a block, and note who goes on with it."""
+        """Run a callback that a blocked loop may have delayed, and record for whom it was late."""
         handles, scheduled = thread.late_handles, len(handle._loop._ready)
         thread.started = started = self._clock()
         try:

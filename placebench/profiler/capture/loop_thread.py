@@ -98,7 +98,7 @@ class PendingBlock:
 
     @property
     def is_call(self) -> bool:
-        """Whether the program itself took the time, and not a statement, a step or a pool."""
+        """Whether the application's own code took the time, rather than a statement, a transaction step or a pool."""
         return self._cause == "call"
 
     def add_late(self, who: ActiveRecording | str, seconds: float, *, is_exact: bool) -> None:

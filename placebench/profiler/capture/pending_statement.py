@@ -477,7 +477,7 @@ class PendingStatement:
     def compare(self, sql: str, values: object, facts: StatementFacts, cursor: _SendingCursor | None = None) -> None:
         """Note what a write changes, or whether a read ran before with equal values.
 
-        cursor: returns values of unknown classes after they were sent.
+        cursor: is asked for the values as the driver has sent them, if their classes are unknown here.
         """
         if facts.kind != "read":
             if facts.walks:

@@ -61,8 +61,8 @@ class RecordingSender:
         self._has_threads = has_threads
         self._connection: _socket.socket | None = None
         self._secret, _, self._address = channel.partition("@")
-        self._start_thread = _original("_thread", "start_new_thread", _thread.start_new_thread)
-        self._new_lock = _original("_thread", "allocate_lock", _thread.allocate_lock)
+        self._start_thread = _original("start_new_thread")
+        self._new_lock = _original("allocate_lock")
         self._start_anew()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(
@@ -172,13 +172,13 @@ class RecordingSender:
         self._connection.sendall(data)
 
 
-def _original(module: str, name: str, function: Any) -> Any:
-    """Return a function of the standard library as it was before gevent or eventlet replaced it."""
+def _original(name: str) -> Any:
+    """Return a function of the module _thread as it was before gevent or eventlet replaced it."""
     gevent = sys.modules.get("gevent.monkey")
     if gevent is not None:
-        return gevent.get_original(module, name)
+        return gevent.get_original("_thread", name)
     patcher = sys.modules.get("eventlet.patcher")
-    return function if patcher is None else getattr(patcher.original(module), name)
+    return getattr(_thread if patcher is None else patcher.original("_thread"), name)
 
 
 def startup_environment(

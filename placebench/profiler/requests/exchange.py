@@ -56,7 +56,7 @@ class Connection(Exchange):
         self._unit: ProfiledRequest | None = None
 
     def begin(self, handshake: ProfiledRequest) -> None:
-        """Take the unit of work in which the connection is opened."""
+        """Begin with *handshake*, the unit of work in which the connection is opened."""
         self._handshake = self._unit = handshake
 
     @property
