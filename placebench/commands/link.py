@@ -252,6 +252,7 @@ def _write_page(
                 "bytes", units.duration(figures["elapsed_s"]), trace["bin_s"], trace["received"], trace["sent"]
             )
         ],
+        title="Bytes over time",
         description="Received above the line, sent below it.",
         names=("received", "sent"),
         show=units.duration,

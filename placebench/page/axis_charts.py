@@ -357,11 +357,10 @@ class TrafficSeries:
         return max(len(self.came), len(self.went)) * self.bin_s
 
 
-def flows(series: Sequence[TrafficSeries], *, description: str, names: tuple[str, str], show: _Show) -> Markup:
-    """Draw bytes over time, a row for each series; each direction has one scale for all rows.
-
-    names: the labels of the directions in the legend.
-    """
+def flows(
+    series: Sequence[TrafficSeries], *, title: str, description: str, names: tuple[str, str], show: _Show
+) -> Markup:
+    """Draw a row for each series; each direction has one scale for all rows. *names*: their labels in the legend."""
     across = linear_scale([0.0, *(each.end_s for each in series)] if series else [0.0, 1.0])
     most_came = max((amount for each in series for amount in each.came), default=0.0) or 1.0
     most_went = max((amount for each in series for amount in each.went), default=0.0) or 1.0
@@ -387,8 +386,7 @@ def flows(series: Sequence[TrafficSeries], *, description: str, names: tuple[str
     height = _FLOW_ROW * len(series)
     ticks = (text(units.brief(show(tick)), x=across.place(tick), y=height + 12, class_="tick") for tick in across.ticks)
     keys = [("flow-came", names[0]), ("flow-went", names[1])]
-    drawing = image(*drawn, *ticks, title="Bytes over time", description=description, height=height + 24)
-    return chart(drawing, keys=keys)
+    return chart(image(*drawn, *ticks, title=title, description=description, height=height + 24), keys=keys)
 
 
 def _columns(series: TrafficSeries, bins: Sequence[float], across: Scale) -> list[tuple[float, float, float]]:

@@ -127,6 +127,15 @@ def interval_figures(name: str, unit: str, found: MedianInterval | None) -> dict
     return dict(zip((f"{name}{unit}", f"{name}_low{unit}", f"{name}_high{unit}"), values, strict=True))
 
 
+def busy_client(rows: Iterable[Mapping[str, Any]], name: Callable[[Mapping[str, Any]], str]) -> Iterator[str]:
+    """Yield a sentence on the rows whose throughput the client may have limited, by their `client_cpu_share`."""
+    if busy := [name(row) for row in rows if row["client_cpu_share"] > CLIENT_IS_BUSY]:
+        yield (
+            f"The load generator took more than {units.round_percent(CLIENT_IS_BUSY)} of a core, so it may have been "
+            f"the limit: {', '.join(busy)}."
+        )
+
+
 def median_of_all(values: Sequence[float | None]) -> float | None:
     """Return the median; None if any value was not measured."""
     known = [value for value in values if value is not None]

@@ -399,6 +399,7 @@ def _charts(points: Mapping[_Key, _Point], settings: Mapping[str, Any]) -> Itera
     other = _other_side(settings)[1] if settings["between"] != "client" else "the service"
     over_time = flows(
         [_traffic(point, _role(point.variant, variants), bin_s) for point in there],
+        title="Bytes over time",
         description="A row for each variant on one time axis.",
         names=(f"received from {other.replace('its', 'the')}", "sent to it"),
         show=units.duration,

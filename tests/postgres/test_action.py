@@ -8,6 +8,7 @@ import venv
 from pathlib import Path
 
 import pytest
+from git_repository import git
 
 ACTION = Path(__file__).parents[2] / ".github" / "actions" / "compare"
 pytestmark = pytest.mark.skipif(not ACTION.is_dir(), reason="the action is not beside the tests")
@@ -60,13 +61,9 @@ def test_each_use_in_a_job_has_its_own_folder_and_page(tmp_path: Path) -> None:
 def test_the_base_is_what_the_pull_request_was_merged_with(tmp_path: Path) -> None:
     """The event's base.sha is older, once the base has got further commits. Without a merge it is where they parted."""
 
-    def git(*words: str) -> str:
-        command = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@y", *words]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
     def commit(subject: str) -> str:
-        git("commit", "-q", "--allow-empty", "-m", subject)
-        return git("rev-parse", "HEAD")
+        git(tmp_path, "commit", "-q", "--allow-empty", "-m", subject)
+        return git(tmp_path, "rev-parse", "HEAD")
 
     def compared() -> str:
         event = {"BASE": "", "PULL_REQUEST_BASE": old, "PULL_REQUEST_HEAD": head}
@@ -76,15 +73,15 @@ def test_the_base_is_what_the_pull_request_was_merged_with(tmp_path: Path) -> No
         ended = subprocess.run(script, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
         return ended.stdout.split()[1]
 
-    git("init", "-q", "--initial-branch", "main")
+    git(tmp_path, "init", "-q")
     old = commit("The base when the pull request was made")
-    git("checkout", "-q", "-b", "change")
+    git(tmp_path, "checkout", "-q", "-b", "change")
     commit("The change")
     head = commit("More of it")
     without_merge = compared()
-    git("checkout", "-q", "main")
+    git(tmp_path, "checkout", "-q", "main")
     newest = commit("The newest base")
-    git("merge", "-q", "--no-edit", "change")
+    git(tmp_path, "merge", "-q", "--no-edit", "change")
 
     assert (old, newest) == (without_merge, compared())
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from git_repository import commit_all, git
 
 from placebench.cli import main
 from placebench.runtime.postgres import Server
@@ -47,18 +48,15 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """
     folder = tmp_path / "shop"
     folder.mkdir()
-    git = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@y"]
     (folder / "pyproject.toml").write_text(TOML)
     (folder / "requirements.txt").touch()
-    subprocess.run([*git, "init", "-q"], check=True)
     for times in (1, 3):
         (folder / "shop.py").write_text(APP.replace("{times}", str(times)))
-        subprocess.run([*git, "add", "."], check=True)
-        subprocess.run([*git, "commit", "-qm", f"Ask {times} times"], check=True)
-    subprocess.run([*git, "branch", "change"], check=True)
-    subprocess.run([*git, "reset", "-q", "--hard", "HEAD^"], check=True)
-    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "The newest base"], check=True)
-    subprocess.run([*git, "merge", "-q", "--no-edit", "change"], check=True)
+        commit_all(folder, f"Ask {times} times")
+    git(folder, "branch", "change")
+    git(folder, "reset", "-q", "--hard", "HEAD^")
+    commit_all(folder, "The newest base")
+    git(folder, "merge", "-q", "--no-edit", "change")
     monkeypatch.chdir(folder)
     return folder
 

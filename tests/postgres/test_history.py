@@ -1,11 +1,11 @@
 """A history of a real application: commits counted against a tag, one that does not start, a step, a new reference."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from git_repository import commit_all, git
 
 from placebench.cli import main
 from placebench.history import Failure, History, HistoryEntry
@@ -42,19 +42,10 @@ def repository(folder: Path) -> Path:
     folder.mkdir()
     (folder / "pyproject.toml").write_text(PLAN.format(python=sys.executable))
     (folder / ".gitignore").write_text("*.html\n*.csv\n")
-    git(folder, "init", "-q")
     for tag, code in COMMITS.items():
         (folder / "shop.py").write_text(code)
-        git(folder, "add", ".")
-        git(folder, "commit", "-qm", f"Make it {tag}")
-        git(folder, "tag", tag)
+        commit_all(folder, f"Make it {tag}", tag=tag)
     return folder
-
-
-def git(folder: Path, *words: str) -> str:
-    """What git prints."""
-    command = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@y", *words]
-    return subprocess.check_output(command, text=True).strip()
 
 
 def test_a_history_from_its_first_commit_to_a_new_reference(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from git_repository import commit_all
 from sqlalchemy import create_engine, make_url, text
 
 from placebench import results
@@ -84,13 +85,6 @@ def write_shop(folder: Path, framework: str = FLASK, body: str = ONE_BY_ONE, pla
     (folder / "pyproject.toml").write_text(plan)
 
 
-def commit(folder: Path, tag: str) -> None:
-    """Commit everything and tag it."""
-    git = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@y"]
-    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", tag], ["tag", tag]):
-        subprocess.run([*git, *words], check=True)
-
-
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder; nothing in the environment names a database."""
@@ -124,9 +118,9 @@ def statements(run: results.Run | None) -> dict[str, list[float] | None]:
 def test_two_revisions_of_a_fastapi_shop_on_its_own_data(shop: Path, compare: Compare) -> None:
     """The N+1 of ten orders costs 11 statements, the join 1; uvicorn serves, and both are profiled."""
     write_shop(shop, FASTAPI)
-    commit(shop, "slow")
+    commit_all(shop, "slow", tag="slow")
     write_shop(shop, FASTAPI, AT_ONCE)
-    commit(shop, "quick")
+    commit_all(shop, "quick", tag="quick")
 
     code, _, run = compare("slow", "quick", "-n", "1", "--gate", "statements < 1x")
 

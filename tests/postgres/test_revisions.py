@@ -1,11 +1,11 @@
 """Two revisions of a small application, compared: one asks for each provider, the other for all at once."""
 
-import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from git_repository import commit_all, git
 from reports import document_of
 
 from placebench import results
@@ -45,12 +45,9 @@ AT_ONCE = """return connection.scalars(text("SELECT name FROM resource_providers
 def repository(folder: Path) -> Path:
     """The slow way first, tagged; then the quick one."""
     folder.mkdir()
-    git = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@y"]
-    subprocess.run([*git, "init", "-q"], check=True)
     for tag, body in (("slow", ONE_BY_ONE), ("quick", AT_ONCE)):
         (folder / "shop.py").write_text(SHOP.replace("{body}", body))
-        for words in (["add", "."], ["commit", "-qm", tag], ["tag", tag]):
-            subprocess.run([*git, *words], check=True)
+        commit_all(folder, tag, tag=tag)
     return folder
 
 
@@ -86,4 +83,4 @@ def test_two_revisions_of_an_application(server: Server, tmp_path: Path) -> None
         raise_for_gates(report)
     assert "| `statements <= 1x` | slow | **failed** |" in (folder / "summary.md").read_text()
     assert ElementTree.parse(folder / "junit.xml").getroot().attrib["failures"] == "1"
-    assert len(subprocess.check_output(["git", "-C", str(shop), "worktree", "list"]).splitlines()) == 1
+    assert len(git(shop, "worktree", "list").splitlines()) == 1

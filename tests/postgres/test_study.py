@@ -15,10 +15,11 @@ from placebench import results
 from placebench.compare.keep.run_folder import claim_folder, discard_message
 from placebench.errors import LoadError, PlacebenchError, RunFolderError, UndecidedError
 from placebench.lab.inventory.seeding import find_topology
-from placebench.lab.studies.study import Measure, Point, Restartable, StudyRun, StudySetup, StudySpec, in_order
+from placebench.lab.studies.study import StudyRun, StudySetup, StudySpec
 from placebench.report.effects import status_sentences
 from placebench.report.study_report import failed
 from placebench.runtime.postgres import Server, open_server
+from placebench.study.session import Measure, Point, Restartable, in_order
 
 TOPOLOGY = find_topology("nested-perfload", trees=2, seed=1)
 POINTS = ({"table": "resource_providers"}, {"table": "inventories"})

@@ -209,9 +209,7 @@ def _variant(given: ServingOptions, replicas: int) -> "ReferenceVariant":
     if given.write and given.check:
         raise ServerError("--check with --write: nothing is started that could be checked")
     if (given.fault or given.no_position or given.history) and not given.check:
-        raise ServerError(
-            "--fault, --no-position and --history apply to a check: add --check N, its number of claims"
-        )
+        raise ServerError("--fault, --no-position and --history apply to a check: add --check N, its number of claims")
     if given.fault and FAULTS[given.fault].of_database and not replicas:
         raise ServerError(f"--fault {given.fault} with --replicas 0: there is no replica")
     if given.namespaces and given.fault and FAULTS[given.fault].of_network:

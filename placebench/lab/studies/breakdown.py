@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
@@ -20,12 +21,12 @@ from placebench.compare.keep.records import LoadResult, Measurement
 from placebench.decoding import Amount, Count, Meta, Positive, Share
 from placebench.errors import LoadError, PlacebenchError
 from placebench.lab.studies.commands import LOAD_S, REPLICATES, BreakdownOptions, ByPreset
-from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec, run_study, study_kind
+from placebench.lab.studies.study import StudySetup, StudySpec, run_study
 from placebench.page.row_charts import Bar, bars
 from placebench.report.model import Chart
 from placebench.report.study_report import (
-    CLIENT_IS_BUSY,
     StudyResults,
+    busy_client,
     interval_columns,
     interval_figures,
     measured,
@@ -33,6 +34,7 @@ from placebench.report.study_report import (
 )
 from placebench.results import Run
 from placebench.stats import median_interval
+from placebench.study.session import Measure, Point, study_kind
 
 if TYPE_CHECKING:
     from placebench.lab.inventory.topology import Topology
@@ -373,12 +375,7 @@ def _headline(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    busy = [row["endpoint"] for row in rows if row["client_cpu_share"] > CLIENT_IS_BUSY]
-    if busy:
-        yield (
-            f"The load generator took more than {units.round_percent(CLIENT_IS_BUSY)} of a core at {', '.join(busy)}: "
-            "it may have limited their throughput."
-        )
+    yield from busy_client(rows, itemgetter("endpoint"))
     above = [row["endpoint"] for row in rows if (row["share_of_noop"] or 0.0) > _ABOVE_NOOP]
     if above:
         yield (

@@ -25,10 +25,11 @@ from placebench.compare.what.http_request import HEADERS, fetch, send
 from placebench.decoding import AtLeastOne, Count
 from placebench.errors import LoadError, PlacebenchError
 from placebench.lab.studies.commands import HERD_CLAIMS, HERD_SCHEDULERS, REPLICATES, ByPreset, HerdOptions
-from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec, run_study, study_kind
+from placebench.lab.studies.study import StudySetup, StudySpec, run_study
 from placebench.report.study_report import StudyResults, interval_columns, interval_figures, measured, valid_points
 from placebench.results import Run
 from placebench.stats import median_interval
+from placebench.study.session import Measure, Point, Restartable, study_kind
 
 if TYPE_CHECKING:
     from placebench.compare.what.variants import Variant

@@ -16,7 +16,7 @@ from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import Measurement
 from placebench.decoding import Amount, AtLeastOne, Count, Positive
 from placebench.lab.studies.commands import REPLICATES, MatrixOptions
-from placebench.lab.studies.study import run_study, study_kind
+from placebench.lab.studies.study import run_study
 from placebench.page.row_charts import Bar, bars
 from placebench.report.model import Chart, Column, Table
 from placebench.report.study_report import (
@@ -33,7 +33,7 @@ from placebench.report.study_report import (
 from placebench.results import Run
 from placebench.stats import median_interval
 from placebench.study.overheads import control_measurements, paired_overhead
-from placebench.study.session import point_text
+from placebench.study.session import point_text, study_kind
 
 
 class _MatrixPoint(TypedDict, total=False):

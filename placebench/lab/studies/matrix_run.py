@@ -26,7 +26,7 @@ from placebench.errors import DatabaseError, MissingExtraError, PlacebenchError
 from placebench.lab.inventory.seeding import seed
 from placebench.lab.placement_api import API, count_candidates, placement_workload
 from placebench.lab.studies.matrix_plan import AXES, INSTALLED, THIS, Matrix, Point
-from placebench.lab.studies.study import Measure, Restartable, StudySetup, StudySpec
+from placebench.lab.studies.study import StudySetup, StudySpec
 from placebench.lab.variants import CONTROL, PLACEMENT
 from placebench.meters.meters import ServerMeter
 from placebench.profiler.capture.options import DEFAULT_FLAME_MODE
@@ -39,7 +39,7 @@ from placebench.runtime.running_server import ServerSpec
 from placebench.runtime.supervisor import Supervisor, new_scratch_path
 from placebench.runtime.uwsgi import has_uwsgi
 from placebench.study.application_rig import PlacedVariants
-from placebench.study.session import UnmeasurableError
+from placebench.study.session import Measure, Restartable, UnmeasurableError
 
 _PORTABLE_TO = ("sqlite", "mariadb")
 _SQLALCHEMY = (2, 1)

@@ -12,11 +12,12 @@ from placebench.compare.keep.documents import StudySettings
 from placebench.decoding import AtLeastOne, Meta, Positive
 from placebench.errors import PlacebenchError
 from placebench.lab.studies.commands import LATENCIES_MS, PROTOCOL_JOBS, REPLICATES, ByPreset, NetworkOptions
-from placebench.lab.studies.study import run_study, study_kind
+from placebench.lab.studies.study import run_study
 from placebench.report.study_report import StudyResults
 from placebench.results import Run
 from placebench.study.behind_link import LinkedValues
 from placebench.study.network_report import network_results
+from placebench.study.session import study_kind
 
 if TYPE_CHECKING:
     from placebench.lab.inventory.topology import Topology

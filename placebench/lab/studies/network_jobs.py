@@ -29,12 +29,13 @@ from placebench.compare.what.workload import Workload
 from placebench.errors import GateFailedError, LoadError, MissingExtraError
 from placebench.lab.inventory.topology import Topology
 from placebench.lab.placement_api import placement_workload
-from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec
+from placebench.lab.studies.study import StudySetup, StudySpec
 from placebench.runtime.application_servers import serve
 from placebench.runtime.network.delay_queue import LinkProfile
 from placebench.runtime.network.link import open_database_link, open_service_link
 from placebench.study.behind_link import Between, Links, NetworkSetup, Sent, measure_job
 from placebench.study.network import ApplicationNetwork
+from placebench.study.session import Measure, Point, Restartable
 
 if TYPE_CHECKING:
     import psycopg

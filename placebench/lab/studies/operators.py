@@ -23,10 +23,11 @@ from placebench.compare.what.http_request import Reply, get
 from placebench.decoding import AtLeastOne, Count, Meta, Positive, Struct, read_toml
 from placebench.errors import LoadError, PlacebenchError
 from placebench.lab.studies.commands import OPERATORS_REPLICATES, OperatorsOptions
-from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec, run_study, study_kind
+from placebench.lab.studies.study import StudySetup, StudySpec, run_study
 from placebench.report.study_report import StudyResults, interval_columns, measured, valid_points
 from placebench.results import Run
 from placebench.study.overheads import control_measurements, paired_ratio
+from placebench.study.session import Measure, Point, study_kind
 
 if TYPE_CHECKING:
     from placebench.compare.what.variants import Variant

@@ -13,7 +13,7 @@ from placebench.compare.keep.documents import StudySettings
 from placebench.decoding import Amount, Count, Positive
 from placebench.errors import MissingExtraError
 from placebench.lab.studies.commands import FEWER_REPLICATES, PublishedOptions
-from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec, run_study, study_kind
+from placebench.lab.studies.study import StudySetup, StudySpec, run_study
 from placebench.page.row_charts import Estimate, forest
 from placebench.report.model import Chart
 from placebench.report.study_report import (
@@ -27,6 +27,7 @@ from placebench.report.study_report import (
 from placebench.results import Run
 from placebench.stats import median_interval, percentile
 from placebench.study.overheads import paired_ratio
+from placebench.study.session import Measure, Point, study_kind
 
 if TYPE_CHECKING:
     from placebench.compare.measure.same_responses import SameResponses

@@ -22,11 +22,12 @@ from placebench.compare.what.http_request import HEADERS, send
 from placebench.decoding import AtLeastOne, Count, Positive
 from placebench.errors import LoadError, PlacebenchError
 from placebench.lab.studies.commands import FEWER_REPLICATES, SATURATION_VARIANTS, STEP_S, SaturationOptions
-from placebench.lab.studies.study import Measure, Point, StudySetup, StudySpec, run_study, study_kind
+from placebench.lab.studies.study import StudySetup, StudySpec, run_study
 from placebench.report.study_report import StudyResults, measured, valid_points
 from placebench.results import Run
 from placebench.study import saturation_report
 from placebench.study.saturation_report import SaturationValues
+from placebench.study.session import Measure, Point, study_kind
 
 if TYPE_CHECKING:
     from placebench.compare.what.variants import Variant

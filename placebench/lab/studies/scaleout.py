@@ -17,12 +17,12 @@ from placebench.compare.keep.records import Measurement
 from placebench.decoding import Amount, AtLeastOne, Count, Positive
 from placebench.errors import PlacebenchError
 from placebench.lab.studies.commands import MAX_HOSTS, REPLICATES, SCALEOUT_REQUESTS, SIZES, ScaleOutOptions
-from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec, run_study, study_kind
+from placebench.lab.studies.study import StudySetup, StudySpec, run_study
 from placebench.page.axis_charts import Line, lines
 from placebench.report.model import Chart
 from placebench.report.study_report import (
-    CLIENT_IS_BUSY,
     StudyResults,
+    busy_client,
     interval_columns,
     interval_figures,
     measured,
@@ -30,6 +30,7 @@ from placebench.report.study_report import (
 )
 from placebench.results import Run
 from placebench.stats import median_interval
+from placebench.study.session import Measure, Point, Restartable, study_kind
 
 if TYPE_CHECKING:
     from placebench.compare.load.client_process import Driven
@@ -247,17 +248,12 @@ def results(run: Run) -> StudyResults:
     """Return one row per size, and charts over the number of hosts and of replicas."""
     found = list(valid_points(run))
     rows = [_row(point, made, run.head.settings["processes"]) for point, made in found]
-    busy = [f"{row['hosts']} x {row['replicas']}" for row in rows if row["client_cpu_share"] > CLIENT_IS_BUSY]
-    generator = (
-        f"The load generator took more than {units.round_percent(CLIENT_IS_BUSY)} of a core, so it may have been the "
-        f"limit: {', '.join(busy)}."
-    )
     return StudyResults(
         headline=_headline(rows),
         rows=rows,
         columns=_COLUMNS,
         charts=list(_charts(rows)),
-        summary=[generator] if busy else [],
+        summary=list(busy_client(rows, lambda row: f"{row['hosts']} x {row['replicas']}")),
         notes=_notes(run.head.settings),
         limits=_LIMITS,
     )

@@ -11,25 +11,12 @@ from placebench.errors import DatabaseError, PlacebenchError, UndecidedError
 from placebench.lab.placement_api import RULES
 from placebench.lab.studies.commands import StudyOptions
 from placebench.study import session
-from placebench.study.session import Measure, Point, Restartable, in_order, study_kind
 
 if TYPE_CHECKING:
     from placebench.compare.measure.same_responses import SameResponses
     from placebench.lab.inventory.data_sets import SeededData
     from placebench.lab.inventory.topology import Topology
     from placebench.runtime.postgres import Server
-
-__all__ = [
-    "Measure",
-    "Point",
-    "Restartable",
-    "StudyRun",
-    "StudySetup",
-    "StudySpec",
-    "in_order",
-    "run_study",
-    "study_kind",
-]
 
 
 @dataclass(frozen=True)

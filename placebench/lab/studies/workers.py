@@ -24,13 +24,14 @@ from placebench.compare.keep.records import Measurement
 from placebench.decoding import Amount, AtLeastOne, Count, Meta, Positive
 from placebench.errors import PlacebenchError
 from placebench.lab.studies.commands import ALL_WORKLOADS, REPLICATES, WORKLOADS, ByPreset, WorkersOptions
-from placebench.lab.studies.study import Measure, Point, Restartable, StudySetup, StudySpec, run_study, study_kind
+from placebench.lab.studies.study import StudySetup, StudySpec, run_study
 from placebench.page.axis_charts import Line, lines
 from placebench.page.svg import Role
 from placebench.report.model import Chart
 from placebench.report.study_report import (
     CLIENT_IS_BUSY,
     StudyResults,
+    busy_client,
     interval_columns,
     interval_figures,
     measured,
@@ -39,6 +40,7 @@ from placebench.report.study_report import (
 )
 from placebench.results import Run
 from placebench.stats import median_interval
+from placebench.study.session import Measure, Point, Restartable, study_kind
 from placebench.study.workers import throughput_by_memory
 
 if TYPE_CHECKING:
@@ -430,13 +432,8 @@ def _rate_in(row: Mapping[str, Any]) -> str:
 
 
 def _summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    busy = [f"{_NAMES[row['workload']]} by {row['mix']}" for row in rows if row["client_was_busy"]]
-    if busy:
-        yield (
-            f"The load generator took more than {units.round_percent(CLIENT_IS_BUSY)} of a core, so it may have been "
-            f"the limit: {', '.join(busy)}."
-        )
-    elif rows:
+    yield from busy_client(rows, lambda row: f"{_NAMES[row['workload']]} by {row['mix']}")
+    if rows and not any(row["client_was_busy"] for row in rows):
         most = max(row["client_cpu_share"] for row in rows)
         yield f"The load generator took at most {units.percent(most)} of a core, so it was not the limit."
 

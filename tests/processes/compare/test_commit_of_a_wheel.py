@@ -1,12 +1,12 @@
 """The commit in the manifest of a run that an installed package makes, as under tox."""
 
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from git_repository import commit_all, git
 
 import placebench
 from placebench.paths import resource_folder
@@ -20,16 +20,8 @@ from placebench.compare.keep import environment
 assert environment.__file__.startswith(sys.argv[1])
 print(environment._commit())
 """
-IDENTITY = {f"GIT_{role}_{name}": "t@example.org" for role in ("AUTHOR", "COMMITTER") for name in ("NAME", "EMAIL")}
 BESIDE = ("schema", "locustfiles")
 NO_CACHES = shutil.ignore_patterns("__pycache__", "_workbench")
-
-
-def git(checkout: Path, *arguments: str) -> str:
-    """What git prints."""
-    environment = {**os.environ, **IDENTITY}
-    command = ["git", "-C", str(checkout), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.strip()
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +34,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(package, base / "placebench", ignore=NO_CACHES)
         for name in (*BESIDE, "loaders"):
             shutil.copytree(resource_folder(name), beside / name, ignore=NO_CACHES)
-    git(folder, "init", "-q", str(made))
-    git(made, "add", ".")
-    git(made, "commit", "-qm", "one")
+    commit_all(made, "one")
     return made
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from git_repository import commit_all
 
 from placebench import results
 from placebench.cli import main
@@ -53,12 +54,6 @@ server = "gunicorn"
 """
 
 
-def git(folder: Path, *words: str) -> None:
-    """Run git with an author."""
-    author = ["-c", "user.name=A", "-c", "user.email=a@b.c"]
-    subprocess.run(["git", "-C", str(folder), *author, *words], check=True, capture_output=True)
-
-
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """A repository with the service, of one commit."""
@@ -67,16 +62,13 @@ def repository(tmp_path: Path) -> Path:
     (folder / "service.py").write_text(APP)
     (folder / "README.md").write_text("A service.\n")
     (folder / "plan.toml").write_text(PLAN)
-    git(folder, "init", "-q")
-    git(folder, "add", ".")
-    git(folder, "commit", "-qm", "Serve")
+    commit_all(folder, "Serve")
     return folder
 
 
 def compare(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, object], str]:
     """Commit what changed, compare it with the commit before, and return the exit code, the document and the errors."""
-    git(folder, "add", ".")
-    git(folder, "commit", "-qm", "Change")
+    commit_all(folder, "Change")
     words = ["compare", "HEAD~1", "HEAD", "--plan", str(folder / "plan.toml"), "--rounds", "1", "--json", "-q"]
     code = main([*words, "-o", str(folder.parent / "run"), *options])
     captured = capsys.readouterr()
@@ -161,8 +153,7 @@ def test_a_line_of_a_coroutine_is_seen_behind_asgi_servers(
     """They look at the parameters of an application to find out what it is, so the one that watches has ASGI's."""
     (repository / "service.py").write_text(ASGI)
     (repository / "plan.toml").write_text(PLAN.replace("wsgi", "asgi").replace("gunicorn", server))
-    git(repository, "add", ".")
-    git(repository, "commit", "-qm", "Serve by ASGI")
+    commit_all(repository, "Serve by ASGI")
     (repository / "service.py").write_text(ASGI.replace("number = 1", "number = 1 + 1"))
 
     compare(repository, capsys, "-n", "1")
@@ -177,8 +168,7 @@ def test_a_watched_request_that_fails_shows_nothing(repository: Path, capsys: py
     fails = 'if os.environ.get("PLACEBENCH_EXECUTED_APP"):\n        raise LookupError("watched")\n    '
     text = APP.replace("LIMIT = 3", "import os\n\nLIMIT = 3").replace("start_response(", fails + "start_response(", 1)
     (repository / "service.py").write_text(text)
-    git(repository, "add", ".")
-    git(repository, "commit", "-qm", "Fail")
+    commit_all(repository, "Fail")
     (repository / "service.py").write_text(text.replace("number + 1", "number + 2"))
 
     _, document, _ = compare(repository, capsys, "-n", "1")
@@ -246,8 +236,7 @@ def test_a_file_is_used_whatever_way_and_name_it_is_used_by(
     for name in {*USED, *UNUSED} - set(added):
         (repository / name).parent.mkdir(exist_ok=True, parents=True)
         (repository / name).write_text("" if name.startswith("by_") else "# one\n")
-    git(repository, "add", ".")
-    git(repository, "commit", "-qm", "Use files")
+    commit_all(repository, "Use files")
     for name in {*USED, *UNUSED} - {"by_sqlite", "by_uri"}:
         (repository / name).parent.mkdir(exist_ok=True, parents=True)
         (repository / name).write_text("# two\n")
@@ -320,8 +309,7 @@ def test_a_gate_does_not_pass_because_a_program_used_files_unseen(
     """Variants of which another program may have read what changed are timed, and their gates are judged by that."""
     starts = "import subprocess\n\nLIMIT = len(subprocess.run(['cat', '/dev/null']).args) + 1"
     (repository / "service.py").write_text(APP.replace("LIMIT = 3", starts))
-    git(repository, "add", ".")
-    git(repository, "commit", "-qm", "Start a program")
+    commit_all(repository, "Start a program")
     (repository / "README.md").write_text("Another service.\n")
 
     code, document, _ = compare(repository, capsys, "-n", "1", "--gate", "cpu_s < 0.1x")
@@ -333,7 +321,7 @@ def test_a_gate_does_not_pass_because_a_program_used_files_unseen(
 
 def test_commits_with_the_same_files_are_not_timed(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Git alone decides, whatever serves the application; the counts are there."""
-    git(repository, "commit", "-qm", "Nothing", "--allow-empty")
+    commit_all(repository, "Nothing")
 
     code = main(
         [

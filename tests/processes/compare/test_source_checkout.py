@@ -6,18 +6,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from git_repository import commit_all, git
 
 from placebench.compare.what.source_checkout import read_origin
 from placebench.compare.what.variants import VariantTable, VariantTables, in_place, read_variants
 from placebench.errors import PlacebenchError, VariantError
-
-
-def git(folder: Path, *arguments: str) -> str:
-    """What git says in *folder*, as somebody."""
-    who = ("-c", "user.name=x", "-c", "user.email=x@y", "-c", "init.defaultBranch=main")
-    return subprocess.run(
-        ["git", "-C", str(folder), *who, *arguments], capture_output=True, text=True, check=True
-    ).stdout.strip()
 
 
 @pytest.fixture
@@ -25,11 +18,9 @@ def repository(tmp_path: Path) -> Path:
     """Two commits, the module in src/; the checkout has a change that nobody has committed."""
     folder = tmp_path / "shop"
     (folder / "src").mkdir(parents=True)
-    git(folder, "init", "-q")
     for version in (1, 2):
         (folder / "src" / "shop.py").write_text(f"version = {version}\n")
-        git(folder, "add", ".")
-        git(folder, "commit", "-qm", f"version {version}")
+        commit_all(folder, f"version {version}")
     (folder / "src" / "shop.py").write_text("version = 3\n")
     return folder
 
@@ -92,8 +83,7 @@ def test_the_filters_of_the_repository_are_those_of_its_revisions(repository: Pa
     git(repository, "config", "filter.loud.smudge", "tr a-z A-Z")
     git(repository, "config", "filter.loud.clean", "tr A-Z a-z")
     git(repository, "commit", "-qam", "loud")
-    git(repository, "add", ".")
-    git(repository, "commit", "-qm", "attributes")
+    commit_all(repository, "attributes")
     hook = repository / ".git" / "hooks" / "post-checkout"
     hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/hook\n")
     hook.chmod(0o755)
@@ -111,10 +101,8 @@ def test_a_hook_of_another_repository_is_no_danger(
     """Where git's variables name another repository, as in a hook, that one stays as it is."""
     other = tmp_path / "other"
     other.mkdir()
-    git(other, "init", "-q")
     (other / "thesis.txt").write_text("irreplaceable")
-    git(other, "add", ".")
-    git(other, "commit", "-qm", "one")
+    commit_all(other, "one")
     (other / "thesis.txt").write_text("still irreplaceable")
     index = (other / ".git" / "index").read_bytes()
     for name, value in {"GIT_DIR": ".git", "GIT_INDEX_FILE": ".git/index", "GIT_WORK_TREE": ""}.items():

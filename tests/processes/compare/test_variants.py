@@ -1,11 +1,11 @@
 """What a command line may compare."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from git_repository import commit_all
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -127,9 +127,7 @@ def test_a_revision_of_an_application_that_nobody_described(
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
-    for words in (["init", "-q", "-b", "main"], ["commit", "-q", "--allow-empty", "-m", "one"]):
-        subprocess.run([*git, *words], check=True)
+    commit_all(tmp_path, "one")
 
     with pytest.raises(VariantError) as refused:
         read_variants(["main", "HEAD"], VariantTables({}, folder=tmp_path))
@@ -193,9 +191,7 @@ def test_a_table_inherits_what_it_does_not_say() -> None:
 def test_a_revision_is_a_variant_of_the_application(tmp_path: Path) -> None:
     """Where the plan names one, and the name is nothing else."""
     app = VariantTable(app="shop:app", path=".")
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@y"]
-    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "1"], ["tag", "v1"]):
-        subprocess.run([*git, *words], check=True)
+    commit_all(tmp_path, "1", tag="v1")
     tables = VariantTables(app=app, folder=tmp_path)
     first, tuned = read_variants(["v1", "tuned"], tables)
 

@@ -2,10 +2,10 @@
 
 import io
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
+from git_repository import commit_all, git
 
 from placebench.errors import UsageError
 from placebench.remote import project
@@ -13,26 +13,15 @@ from placebench.remote.project import Project, unpack_repository
 from placebench.remote.stream import Stream
 
 
-def git(folder: Path, *words: str) -> str:
-    """What git prints there."""
-    author = ("-c", "user.name=a", "-c", "user.email=a@b")
-    return subprocess.run(
-        ["git", "-C", str(folder), *author, *words], check=True, capture_output=True, text=True
-    ).stdout
-
-
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three commits; a file of 3 MB that cannot be compressed is in the second alone."""
     folder = tmp_path / "repository"
     folder.mkdir()
-    git(folder, "init", "-q", "-b", "main")
     for number in (1, 2, 3):
         (folder / "app.py").write_text(f"{number}")
         (folder / "big").write_bytes(os.urandom(3 * 2**20) if number == 2 else b"")
-        git(folder, "add", ".")
-        git(folder, "commit", "-qm", f"{number}")
-        git(folder, "tag", f"v{number}")
+        commit_all(folder, f"{number}", tag=f"v{number}")
     monkeypatch.chdir(folder)
     return folder
 
@@ -65,7 +54,7 @@ def test_all_revisions_arrive(repository: Path, tmp_path: Path) -> None:
     """Branches, tags and the commits between them."""
     there = unpacked(Project.around(repository, "plan"), tmp_path / "there")
 
-    assert git(there, "log", "--format=%s", "main") == "3\n2\n1\n"
+    assert git(there, "log", "--format=%s", "main") == "3\n2\n1"
     assert git(there, "rev-parse", "v1", "v2", "v3", "HEAD") == git(repository, "rev-parse", "v1", "v2", "v3", "HEAD")
 
 
@@ -75,7 +64,7 @@ def test_a_shallow_clone_arrives(repository: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path / "shallow")
     there = unpacked(Project.around(tmp_path / "shallow", "plan"), tmp_path / "there")
 
-    assert git(there, "log", "--format=%s", "HEAD") == "3\n"
+    assert git(there, "log", "--format=%s", "HEAD") == "3"
     assert git(there, "show", "HEAD:app.py") == "3"
 
 
@@ -88,4 +77,4 @@ def test_a_worktree_of_a_shallow_clone_arrives(
     monkeypatch.chdir(tmp_path / "tree")
     there = unpacked(Project.around(tmp_path / "tree", "plan"), tmp_path / "there")
 
-    assert git(there, "log", "--format=%s", "HEAD") == "3\n"
+    assert git(there, "log", "--format=%s", "HEAD") == "3"

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from git_repository import commit_all
 from loopback_sshd import write_hosts
 
 from placebench.cli import main
@@ -49,9 +50,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "app.py").write_text(APP)
     (folder / "pyproject.toml").write_text(PLAN.replace("SEEN_FILE", str(tmp_path / "seen")))
     monkeypatch.chdir(folder)
-    author = ("-c", "user.name=a", "-c", "user.email=a@b")
-    for command in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "one"], ["tag", "v1"]):
-        subprocess.run(["git", *command], check=True)
+    commit_all(folder, "one", tag="v1")
     (folder / "app.py").write_text(f"{APP}\nEDITED = True\n")
     return folder
 
@@ -78,7 +77,7 @@ def test_a_revision_and_the_files_as_they_are_are_compared_on_a_host(project: Pa
 
 def test_a_commit_is_added_to_the_history_here(project: Path, hosts: Path) -> None:
     """The machine of its entry is the one that measured."""
-    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", "two"], check=True)
+    commit_all(project, "two")
 
     assert main(["history", "add", "HEAD", "--reference", "v1", "-n", "0", *on(hosts)]) == 0
     (entry,) = History.read(project / "placebench-history.jsonl").entries

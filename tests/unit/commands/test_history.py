@@ -3,11 +3,11 @@
 import csv
 import json
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from git_repository import commit_all, git
 from msgspec.json import decode
 from msgspec.structs import replace
 
@@ -35,15 +35,8 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder: a repository with one commit and a description of its application."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pyproject.toml").write_text('[tool.placebench.app]\napp = "shop:app"\n')
-    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qm", "One"]):
-        subprocess.run(["git", *words], check=True)
+    commit_all(tmp_path, "One")
     return tmp_path
-
-
-def git(folder: Path, *words: str) -> str:
-    """What git says."""
-    command = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@y", *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def commits(folder: Path) -> list[str]:

@@ -1,11 +1,11 @@
 """The plan that is published with the figures of a run."""
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from git_repository import commit_all, git
 
 from placebench.compare.compare_run import CompareSettings
 from placebench.compare.published_plan import plan_document
@@ -65,9 +65,7 @@ def checkout(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "shop.py").write_text("app = None\n")
     (folder / "plan.toml").write_text(PLAN)
-    git = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@y"]
-    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"], ["tag", "v1"]):
-        subprocess.run([*git, *words], check=True)
+    commit_all(folder, "one", tag="v1")
     return folder
 
 
@@ -88,11 +86,10 @@ def published(plan: Experiment, *, placement: str | None = None) -> dict[str, An
 def test_a_published_plan_is_the_same_plan(checkout: Path) -> None:
     """Read in another folder it has the variants, the commit behind the tag, the data, the trials and the numbers."""
     plan = read_plan(checkout / "plan.toml")
-    commit = subprocess.run(["git", "-C", checkout, "rev-parse", "v1"], capture_output=True, text=True, check=True)
     document = published(plan)
     made = parse_plan(document, source=Path("result.json"), folder=checkout)
 
-    assert document["variants"]["old"] == {"rev": commit.stdout.strip()}
+    assert document["variants"]["old"] == {"rev": git(checkout, "rev-parse", "v1")}
     assert (made.variants, made.trials) == (plan.variants, plan.trials)
     assert (made.setup, made.may_change, made.replicates, made.rounds) == (plan.setup, ("log",), 9, 24)
     assert [each.origin for each in read_variants(made.variants, made.tables)] == [

@@ -46,7 +46,7 @@ def a_line_chart(label: str) -> Markup:
 
 def a_flow_chart(label: str) -> Markup:
     flow = TrafficSeries(label, label, 0.5, came=[4.0, 0.0, 2.0], went=[1.0])
-    return flows([flow], description=label, names=(label, label), show=units.duration)
+    return flows([flow], title=label, description=label, names=(label, label), show=units.duration)
 
 
 def a_plane(label: str) -> Markup:
