@@ -10,18 +10,11 @@ import psycopg2
 import psycopg2.extras
 import pytest
 from sqlalchemy import ForeignKey, create_engine, delete, insert, select, update
-from sqlalchemy.engine import make_url
 from sqlalchemy.pool import StaticPool
 from sqlalchemy_version import since_2_0
 
 from placebench.profiler import Recording, SqlProfiler
 from placebench.profiler.analysis.budget import Budget
-
-
-@pytest.fixture
-def url(database_url: str) -> str:
-    """The address as the drivers take it."""
-    return make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
 
 
 @pytest.fixture

@@ -10,18 +10,11 @@ import asyncpg
 import psycopg
 import psycopg2
 import pytest
-from sqlalchemy.engine import make_url
 
 from placebench.profiler import Recording, SqlProfiler
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")
 _TIMES = 10
-
-
-@pytest.fixture
-def url(database_url: str) -> str:
-    """The address as the drivers take it."""
-    return make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
 
 
 @pytest.fixture(scope="module")

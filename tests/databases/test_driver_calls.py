@@ -32,12 +32,6 @@ def profiler() -> Iterator[SqlProfiler]:
 
 
 @pytest.fixture
-def url(database_url: str) -> str:
-    """The address as the drivers take it."""
-    return make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
-
-
-@pytest.fixture
 def mysql(profiler: SqlProfiler, mariadb: MariaDbServer) -> Iterator[Any]:
     """A connection of PyMySQL to a new database with an empty table."""
     address = make_url(mariadb.database(f"calls_{time.monotonic_ns()}"))

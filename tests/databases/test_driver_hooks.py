@@ -21,12 +21,6 @@ from placebench.profiler import Recording, SqlProfiler
 
 
 @pytest.fixture
-def url(database_url: str) -> str:
-    """The address as the drivers take it."""
-    return make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
-
-
-@pytest.fixture
 def profiler() -> Iterator[SqlProfiler]:
     """A profiler of all drivers."""
     made = SqlProfiler.for_drivers()

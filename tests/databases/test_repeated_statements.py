@@ -35,12 +35,6 @@ class Point:
 
 
 @pytest.fixture
-def url(database_url: str) -> str:
-    """The address as the drivers take it."""
-    return make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
-
-
-@pytest.fixture
 def profiler() -> Iterator[SqlProfiler]:
     """A profiler of all drivers and engines."""
     made = SqlProfiler()

@@ -31,12 +31,6 @@ def profiler() -> Iterator[SqlProfiler]:
     made.remove()
 
 
-@pytest.fixture
-def url(database_url: str) -> str:
-    """The address as the drivers take it."""
-    return make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
-
-
 def by_next(cursor: Any) -> int:
     """Rows that came by `next` until there was none."""
     count = 0

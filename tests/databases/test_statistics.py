@@ -17,12 +17,6 @@ QUERY = "select * from generate_series(1, 3)"
 
 
 @pytest.fixture
-def url(database_url: str) -> str:
-    """The address as the drivers take it."""
-    return make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
-
-
-@pytest.fixture
 def counting() -> Iterator[SqlProfiler]:
     """A profiler of all drivers that counts."""
     made = SqlProfiler.for_drivers()

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from placement_documents import document
 
 from placebench.compare.load.client_process import body_file
 from placebench.compare.measure.same_responses import SameResponses
@@ -15,21 +16,6 @@ from placebench.compare.what.canonical_response import (
 )
 from placebench.errors import GateFailedError
 from placebench.lab.placement_api import RULES
-
-
-def document(*roots: str, summaries: tuple[str, ...] | None = None) -> dict[str, Any]:
-    """One candidate a root, on its child; the summaries of both."""
-    return {
-        "allocation_requests": [
-            {"allocations": {f"{root}-child": {"resources": {"VCPU": 1}}}, "mappings": {"": [f"{root}-child"]}}
-            for root in roots
-        ],
-        "provider_summaries": {
-            uuid: {"resources": {}, "traits": [], "root_provider_uuid": root}
-            for root in summaries or roots
-            for uuid in (root, f"{root}-child")
-        },
-    }
 
 
 def test_other_documents_are_compared_place_by_place() -> None:

@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import pytest
+from placement_documents import document
 
 from placebench.compare.what.canonical_response import ResponseRules, difference, parse_response
 from placebench.lab.placement_api import RULES, CandidatesKind, canonical_candidates
@@ -96,21 +97,6 @@ def test_a_candidate_more_is_a_difference() -> None:
 
     assert found is not None
     assert found.startswith('2 candidate entries more than 1, first: {"allocations": {"Größe"')
-
-
-def document(*roots: str, summaries: tuple[str, ...] | None = None) -> dict[str, Any]:
-    """One candidate a root, on its child; the summaries of both."""
-    return {
-        "allocation_requests": [
-            {"allocations": {f"{root}-child": {"resources": {"VCPU": 1}}}, "mappings": {"": [f"{root}-child"]}}
-            for root in roots
-        ],
-        "provider_summaries": {
-            uuid: {"resources": {}, "traits": [], "root_provider_uuid": root}
-            for root in summaries or roots
-            for uuid in (root, f"{root}-child")
-        },
-    }
 
 
 WHOLE = canonical_candidates(document("a", "b", "c"))

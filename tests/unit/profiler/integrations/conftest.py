@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kept_recordings import Kept
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.engine import Engine
 
+from placebench.profiler import SqlProfiler
+from placebench.profiler.integrations.frameworks import record_frameworks
 from placebench.profiler.integrations.process_profiler import process_profiler
 
 
@@ -40,6 +43,23 @@ def sent(engine: Engine) -> list[str]:
     texts: list[str] = []
     event.listen(engine, "connect", lambda connection, _record: connection.set_trace_callback(texts.append))
     return texts
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    """What a process records whose frameworks and task queues are hooked."""
+    kept = Kept()
+    hooks = record_frameworks(SqlProfiler(), kept, "light")
+    yield kept
+    hooks.remove()
+
+
+@pytest.fixture
+def nothing_is_lost(kept: Kept, sent: list[str]) -> Iterator[None]:
+    """The recordings have what sqlite3 traced, all of it and once."""
+    yield
+    assert len(sent) == sum(each.statement_count for each in kept.recordings)
+    assert not any(each.missed for each in kept.recordings)
 
 
 @pytest.fixture(autouse=True)

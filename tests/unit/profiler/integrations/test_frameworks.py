@@ -7,50 +7,19 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
+from kept_recordings import Kept
 
 from placebench.http_session import Request
-from placebench.profiler import Recording, SqlProfiler
 from placebench.profiler.integrations.frameworks import record_frameworks
 from placebench.profiler.integrations.in_process_client import in_process_client
 from placebench.profiler.integrations.process_profiler import process_profiler
 
-
-class Kept:
-    """A store of recordings, in the order in which they end."""
-
-    def __init__(self) -> None:
-        self.recordings: list[Recording] = []
-
-    def save(self, recording: Recording) -> int:
-        """Keep it."""
-        self.recordings.append(recording)
-        return 0
-
-    def units(self) -> set[tuple[str, str | None, int | None, int]]:
-        """Name, route, status and statements of each request."""
-        return {(each.name, each.route, each.status, each.statement_count) for each in self.recordings}
-
-
-@pytest.fixture
-def kept() -> Iterator[Kept]:
-    """What a process records whose frameworks are hooked."""
-    kept = Kept()
-    hooks = record_frameworks(SqlProfiler(), kept, "light")
-    yield kept
-    hooks.remove()
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_lost(kept: Kept, sent: list[str]) -> Iterator[None]:
-    """The recordings have what sqlite3 traced, all of it and once."""
-    yield
-    assert len(sent) == sum(each.statement_count for each in kept.recordings)
-    assert not any(each.missed for each in kept.recordings)
+pytestmark = pytest.mark.usefixtures("nothing_is_lost")
 
 
 def send(application: Any, *requests: str) -> None:
@@ -94,7 +63,7 @@ def test_flask(kept: Kept, query: Callable[[int], None]) -> None:
         ("POST /items/<name>", "/items/<name>", 201, 3),
         ("GET /fails", "/fails", 500, 1),
         ("GET /nothing/4", None, 404, 0),
-    } == kept.units()
+    } == kept.requests()
 
 
 def test_bottle(kept: Kept, query: Callable[[int], None]) -> None:
@@ -119,7 +88,7 @@ def test_bottle(kept: Kept, query: Callable[[int], None]) -> None:
         ("GET /orders/<number:int>", "/orders/<number:int>", 200, 2),
         ("GET /shop/items/<name>", "/shop/items/<name>", 200, 1),
         ("GET /nothing", None, 404, 0),
-    } == kept.units()
+    } == kept.requests()
 
 
 def test_falcon(kept: Kept, query: Callable[[int], None]) -> None:
@@ -146,7 +115,7 @@ def test_falcon(kept: Kept, query: Callable[[int], None]) -> None:
         ("GET /orders/{number}", "/orders/{number}", 202, 2),
         ("GET /awaited/{number}", "/awaited/{number}", 200, 3),
         ("GET /nothing", None, 404, 0),
-    } == kept.units()
+    } == kept.requests()
     assert 4 == len(kept.recordings)
 
 
@@ -168,7 +137,7 @@ def test_pyramid(kept: Kept, query: Callable[[int], None]) -> None:
     assert {
         ("GET /orders/{number}", "/orders/{number}", 200, 2),
         ("GET /nothing", None, 404, 0),
-    } == kept.units()
+    } == kept.requests()
 
 
 def test_fastapi_in_starlette(kept: Kept, query: Callable[[int], None]) -> None:
@@ -203,7 +172,7 @@ def test_fastapi_in_starlette(kept: Kept, query: Callable[[int], None]) -> None:
         (name, name, None, 2),
         (name, name, None, 1),
         ("GET /nothing", None, 404, 0),
-    } == kept.units()
+    } == kept.requests()
     by_cause = {each.cause for each in kept.recordings if each.kind == "background"}
     assert by_cause == {each.identifier for each in kept.recordings if each.route == "/shop/orders/{number}"}
 
@@ -265,7 +234,7 @@ def test_litestar(kept: Kept, query: Callable[[int], None]) -> None:
         ("POST /items/{name}", "/items/{name}", 201, 1),
         (name, name, None, 2),
         ("GET /nothing", None, 404, 0),
-    } == kept.units()
+    } == kept.requests()
 
 
 def test_aiohttp(kept: Kept, query: Callable[[int], None]) -> None:
@@ -321,7 +290,7 @@ def test_aiohttp(kept: Kept, query: Callable[[int], None]) -> None:
         ("WEBSOCKET /ws/{room}", "/ws/{room}", 101, 1),
         ("WEBSOCKET /ws/{room}", "/ws/{room}", None, 2),
         ("WEBSOCKET /ws/{room}", "/ws/{room}", None, 3),
-    } == kept.units()
+    } == kept.requests()
 
 
 def test_sanic(kept: Kept, query: Callable[[int], None]) -> None:
@@ -372,7 +341,7 @@ def test_sanic(kept: Kept, query: Callable[[int], None]) -> None:
         ("WEBSOCKET /ws/<room:str>", "/ws/<room:str>", 101, 1),
         ("WEBSOCKET /ws/<room:str>", "/ws/<room:str>", None, 2),
         ("WEBSOCKET /ws/<room:str>", "/ws/<room:str>", None, 3),
-    } == kept.units()
+    } == kept.requests()
 
 
 def test_an_application_inside_of_a_profiled_one_is_recorded_once(kept: Kept, query: Callable[[int], None]) -> None:

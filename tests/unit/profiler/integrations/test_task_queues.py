@@ -12,43 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kept_recordings import Kept
 
-from placebench.profiler import Recording, SqlProfiler
-from placebench.profiler.integrations.frameworks import record_frameworks
-
-
-class Kept:
-    """A store of recordings."""
-
-    def __init__(self) -> None:
-        self.recordings: list[Recording] = []
-
-    def save(self, recording: Recording) -> int:
-        """Keep it."""
-        self.recordings.append(recording)
-        return 0
-
-    def units(self) -> list[tuple[str, str, str | None, str | None, int]]:
-        """Kind, name, route, error and statements of each task, sorted."""
-        return sorted(
-            ((each.kind, each.name, each.route, each.error, each.statement_count) for each in self.recordings), key=str
-        )
-
-
-@pytest.fixture
-def kept() -> Iterator[Kept]:
-    """What a process records whose task queues are hooked."""
-    kept = Kept()
-    hooks = record_frameworks(SqlProfiler(), kept, "light")
-    yield kept
-    hooks.remove()
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_lost(kept: Kept, sent: list[str]) -> Iterator[None]:
-    """The recordings have what sqlite3 traced, all of it and once."""
-    yield
-    assert len(sent) == sum(each.statement_count for each in kept.recordings)
+pytestmark = pytest.mark.usefixtures("nothing_is_lost")
 
 
 def test_celery(kept: Kept, query: Callable[[int], None]) -> None:
@@ -70,7 +36,7 @@ def test_celery(kept: Kept, query: Callable[[int], None]) -> None:
     assert [
         ("task", "shop.bill", "shop.bill", None, 2),
         ("task", "shop.fail", "shop.fail", "ZeroDivisionError", 1),
-    ] == kept.units()
+    ] == kept.tasks()
 
 
 def test_dramatiq(kept: Kept, query: Callable[[int], None]) -> None:
@@ -98,7 +64,7 @@ def test_dramatiq(kept: Kept, query: Callable[[int], None]) -> None:
     assert [
         ("task", "bill", "bill", None, 2),
         ("task", "shop.fail", "shop.fail", "ZeroDivisionError", 1),
-    ] == kept.units()
+    ] == kept.tasks()
 
 
 def test_huey(kept: Kept, query: Callable[[int], None]) -> None:
@@ -116,7 +82,7 @@ def test_huey(kept: Kept, query: Callable[[int], None]) -> None:
         queue.execute(task)
 
     name = f"{__name__}.bill"
-    assert [("task", name, name, None, 1), ("task", name, name, None, 2)] == kept.units()
+    assert [("task", name, name, None, 1), ("task", name, name, None, 2)] == kept.tasks()
 
 
 def test_taskiq(kept: Kept, query: Callable[[int], None]) -> None:
@@ -149,7 +115,7 @@ def test_taskiq(kept: Kept, query: Callable[[int], None]) -> None:
         ("task", "shop.bill", "shop.bill", None, 2),
         ("task", "shop.fail", "shop.fail", "ZeroDivisionError", 0),
         ("task", "shop.send", "shop.send", None, 3),
-    ] == kept.units()
+    ] == kept.tasks()
 
 
 def test_apscheduler(kept: Kept, query: Callable[[int], None]) -> None:
@@ -189,7 +155,7 @@ def test_apscheduler(kept: Kept, query: Callable[[int], None]) -> None:
     asyncio.run(work())
 
     assert [("job", "bill", 2), ("job", "send", 3)] == [
-        (kind, name.rpartition(".")[2], count) for kind, name, _, _, count in kept.units()
+        (kind, name.rpartition(".")[2], count) for kind, name, _, _, count in kept.tasks()
     ]
 
 
@@ -227,7 +193,7 @@ def test_rq(kept: Kept, query: Callable[[int], None], redis: Any) -> None:
     del test_rq.query  # type: ignore[attr-defined]
 
     name = f"{__name__}.bill_by_rq"
-    assert [("task", name, name, None, 2)] == kept.units()
+    assert [("task", name, name, None, 2)] == kept.tasks()
 
 
 def test_a_task_in_a_request_belongs_to_it(kept: Kept, query: Callable[[int], None]) -> None:
@@ -248,4 +214,4 @@ def test_a_task_in_a_request_belongs_to_it(kept: Kept, query: Callable[[int], No
         return "ordered"
 
     page.test_client().post("/orders").close()
-    assert [("request", "POST /orders", "/orders", None, 3)] == kept.units()
+    assert [("request", "POST /orders", "/orders", None, 3)] == kept.tasks()
