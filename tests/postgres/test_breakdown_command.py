@@ -48,21 +48,3 @@ def test_the_parts_of_every_row_are_the_clients_latency(
     assert all(0 < row["database_share"] < 1 for row in (provider, claims))
     assert "Latency at the client by part" in (folder / "index.html").read_text()
     assert 0 == results.load(folder).telemetry.truncated
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--endpoints", "rest"], "--endpoints names 'rest': expected no-op, candidates, candidates-limit-10,"),
-        (["--time", "0"], "argument --time: expected a number above 0 and up to 604800, saw '0'"),
-        (["--processes", "65"], "argument --processes: expected a whole number from 1 to 64, saw '65'"),
-        (["--variant", "nimble"], "no variant 'nimble'"),
-    ],
-)
-def test_what_cannot_be_gauged_is_one_line(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2 before anything is started."""
-    assert 2 == main(["lab", "study", "breakdown", *options])
-
-    message = capsys.readouterr().err
-    assert message.startswith(f"placebench lab study breakdown: {said}")
-    assert 1 == message.count("\n")

@@ -138,32 +138,3 @@ def test_a_protocol_has_its_own_round_trips(
         there = [row for row in rows if row["latency_ms"] == latency_ms]
         assert TRIPS[job] == {row["variant"]: row["round_trips"] + row["connections"] for row in there}
         assert all(row["elapsed_s"] >= TRIPS[job][row["variant"]] * latency_ms / 1e3 for row in there)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--latency-ms=-5"], "a latency of -5 ms: expected 0 to 370 ms"),
-        (["--latency-ms", "soon"], "--latency-ms 'soon': expected milliseconds with commas between, such as 0,50"),
-        (["--bandwidth-mbit", "0"], "argument --bandwidth-mbit: expected a number above 0 and up to 1e+06, saw '0'"),
-        (["--proxies", "9"], "argument --proxies: expected a whole number from 1 to 8, saw '9'"),
-        (["--compress"], "--compress is for responses to the client: add --between client"),
-        (["--variants", "naive,naive"], "argument --variants: expected different names with commas between"),
-        (["--variants", "noop"], "the variant noop uses no database: name variants, or placement"),
-        (["--variants", "nimble"], "no variant 'nimble'"),
-        (
-            ["--job", "rows", "--variants", "insert,keep-alive"],
-            "no protocol 'keep-alive' of --job rows: expected insert",
-        ),
-        (["--job", "http", "--between", "client"], "--between has no effect on --job http: leave it out"),
-        (["--clients", "65"], "argument --clients: expected a whole number from 1 to 64, saw '65'"),
-        (["--operations", "0"], "argument --operations: expected a whole number from 1 to 1000000, saw '0'"),
-    ],
-)
-def test_what_cannot_be_asked_is_one_line(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2 before anything is started."""
-    assert 2 == main(["lab", "study", "network", *options])
-
-    message = capsys.readouterr().err
-    assert message.startswith(f"placebench lab study network: {said}")
-    assert 1 == message.count("\n")

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from placebench.cli import main
 from placebench.compare.load.knee import KneeLoad
 from placebench.compare.load.load_steps import Objective
 from placebench.compare.measure.databases import database_name
@@ -62,19 +61,3 @@ def test_loads_claim_and_leave_what_was_there(setup: StudySetup, monkeypatch: py
     claimed = sum(count for status, count in made["overload_statuses"].items() if status.startswith("204"))
     assert sum(made["overload_statuses"].values()) - claimed == made["overload_failures"]
     assert made["max_per_s"] == made["saturated"]["throughput_per_s"] > 0
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--variants", "tuned,tuned"], "expected different names"),
-        (["--variants", "noop"], "noop has no candidates"),
-        (["--slo", "p95 > 1s"], "expected a limit above 0"),
-    ],
-)
-def test_what_cannot_be_searched_is_refused(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """In one line, before anything is started."""
-    assert 2 == main(["lab", "study", "saturation", *options])
-
-    (line,) = capsys.readouterr().err.splitlines()
-    assert said in line

@@ -280,18 +280,3 @@ def test_a_study_serves_the_same_responses_by_every_number_of_hosts_and_replicas
     assert [(row["hosts"], row["replicas"], row["reason"]) for row in (alone, scaled)] == [(1, 0, None), (2, 1, None)]
     assert alone["primary_cpu_s"] > 10 * scaled["primary_cpu_s"]
     assert min(scaled["nginx_cpu_s"], scaled["hosts_cpu_s"], scaled["replicas_cpu_s"]) > 0 == alone["replicas_cpu_s"]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--sizes", "1"], "hosts x replicas"),
-        (["--sizes", "0x1"], "hosts x replicas"),
-    ],
-)
-def test_a_study_of_what_cannot_be_is_one_line(
-    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Exit code 2 before anything is started."""
-    assert main(["lab", "study", "scaleout", *options]) == 2
-    assert said in capsys.readouterr().err

@@ -85,26 +85,3 @@ def test_the_default_mixes_fit_the_machine() -> None:
     assert ((1, 1), (1, 2), (1, 4), (2, 1), (4, 1), (2, 2)) == default_mixes(2, quick=False)
     assert ((1, 4), (4, 1), (2, 2)) == default_mixes(1, quick=True)
     assert (1, 16) in default_mixes(64, quick=False)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--mixes", "4"], "--mixes '4': expected processes x threads with commas between, such as 1x4,4x1,2x2"),
-        (["--mixes", "0x4"], "--mixes '0x4': expected processes x threads"),
-        (["--mixes", "9x9"], "--mixes '9x9': expected processes x threads"),
-        (["--workloads", "rest"], "--workloads names 'rest': expected compute, query, state, state-frozen, d"),
-        (["--mixes", "1x4@uvicorn"], "--workloads state: memory shared by a fork, and event loops are not forked"),
-        (["--mixes", "1x4@uvicorn", "--variant", "cached"], "no variant 'cached+driver:asyncpg'"),
-        (["--mixes", "1x4@gunicorn"], "--mixes '1x4@gunicorn': expected processes x threads"),
-        (["--users", "0"], "argument --users: expected a whole number from 1 to 100000, saw '0'"),
-        (["--variant", "nimble"], "no variant 'nimble'"),
-    ],
-)
-def test_what_cannot_be_asked_is_one_line(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2 before anything is started."""
-    assert 2 == main(["lab", "study", "workers", *options])
-
-    message = capsys.readouterr().err
-    assert message.startswith(f"placebench lab study workers: {said}")
-    assert 1 == message.count("\n")
