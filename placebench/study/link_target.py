@@ -23,7 +23,7 @@ class LinkTarget:
 
     @classmethod
     def parse(cls, text: str) -> "LinkTarget":
-        """Return the target; raise UsageError for what is neither HOST:PORT nor a URL with a known port."""
+        """Return the target; raise UsageError if *text* is neither HOST:PORT nor a URL with a known port."""
         try:
             parts = urlsplit(text if "://" in text else f"//{text}")
             port = parts.port or _PORTS.get(parts.scheme.partition("+")[0])

@@ -151,7 +151,7 @@ class CapacitySeries:
 
 
 def _requests(workload: Workload) -> tuple[tuple[Request, ...], tuple[Request, ...]]:
-    """Return the requests of a cycle and those of the login; raise UsageError for what a load does not send."""
+    """Return the requests of a cycle and those of the login; raise UsageError if a load cannot send them."""
     if workload.script:
         raise UsageError(f"the script {workload.script} is one user's: a study of saturation needs requests")
     for call in (*workload.calls, *workload.login):

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from made_records import run_head
+
 from placebench import results
 from placebench.compare.keep.records import Measurement, RunHead, append_lines
 from placebench.compare.load.load_steps import LoadStep, Saturation
@@ -270,19 +272,7 @@ VALUES: Mapping[str, dict[str, Any]] = {
 
 def study_head(command: str, **fields: Any) -> RunHead:
     """The head of a complete run of this command, with these fields."""
-    usual: dict[str, Any] = {
-        "name": command,
-        "started_at": "2026-11-21T15:00:00+00:00",
-        "status": "complete",
-        "request": "/allocation_candidates?resources=VCPU:1",
-        "topology": "nested-perfload",
-        "trees": 5,
-        "seed": 1,
-        "receipt": {},
-        "manifest": {},
-        "same_responses": {},
-    }
-    return RunHead(**{**usual, "command": command, **fields})
+    return run_head(**{"name": command, "command": command, **fields})
 
 
 def write_survey(folder: Path, command: str, *, repeats: int = 2) -> Path:

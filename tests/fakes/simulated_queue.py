@@ -4,6 +4,8 @@ import random
 from collections.abc import Callable
 from itertools import takewhile
 
+from made_records import load_result
+
 from placebench.compare.keep.records import LoadResult
 from placebench.compare.load.load_run import LoadSpec
 from placebench.loadgen.options import arrivals
@@ -31,21 +33,14 @@ def served(spec: LoadSpec, taken_s: Law) -> LoadResult:
     for at in due[len(latency) :]:
         free = max(free, at) + taken_s(chance)
         latency.append(free - at)
-    return LoadResult(
+    return load_result(
+        latency,
         kind=spec.kind,
         users=spec.users,
         rate_per_s=spec.rate_per_s,
         seed=spec.seed,
         elapsed_s=max(at + taken for at, taken in zip(due, latency, strict=True)),
         started_s=due,
-        latency_s=latency,
-        service_s=latency,
-        body_bytes=[1] * len(due),
-        statuses={"200": len(due)},
-        failures=0,
-        failure_messages=[],
-        in_flight=0,
-        missed=0,
         client_cpu_s=0.0,
     )
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from itertools import accumulate
 
 import pytest
+from made_records import load_result
 
 from placebench.compare.keep.records import LoadResult
 from placebench.compare.load.load_steps import LoadStep, Objective, Outcome, Saturation, parse_objective
@@ -83,24 +84,8 @@ def test_a_generator_that_gives_up_on_users_is_asked_twice_too() -> None:
 
 def result(latency_s: list[float], **more: object) -> LoadResult:
     """An open load that answered so."""
-    known = {
-        "kind": "open",
-        "users": 1,
-        "rate_per_s": 10.0,
-        "seed": 1,
-        "elapsed_s": 10.0,
-        "started_s": [number / 10 for number in range(len(latency_s))],
-        "latency_s": latency_s,
-        "service_s": latency_s,
-        "body_bytes": [1] * len(latency_s),
-        "statuses": {"200": len(latency_s)},
-        "failures": 0,
-        "failure_messages": [],
-        "in_flight": 0,
-        "missed": 0,
-        "client_cpu_s": 1.0,
-    }
-    return LoadResult(**{**known, **more})  # type: ignore[arg-type]
+    usual = {"kind": "open", "rate_per_s": 10.0, "elapsed_s": 10.0, "client_cpu_s": 1.0}
+    return load_result(latency_s, **{**usual, **more})
 
 
 @pytest.mark.parametrize(

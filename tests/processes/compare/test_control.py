@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_records import run_head
 
 from placebench import results
 from placebench.cli import main
 from placebench.compare.keep.control import Control, ControlRecord
-from placebench.compare.keep.records import RunHead
 from placebench.compare.keep.run_folder import RunFolder
 from placebench.compare.load.client_process import Client, Driven
 from placebench.compare.measure.injected_control import calibrate
@@ -210,20 +210,7 @@ def application(environ, start_response):
     return [b"ok"]
 """
 
-HEAD = RunHead(
-    name="x",
-    started_at="2026-11-20T10:00:00+00:00",
-    status="complete",
-    request="/",
-    topology="",
-    trees=0,
-    seed=1,
-    variants=["one"],
-    receipt={},
-    manifest={},
-    settings={},
-    same_responses={},
-)
+HEAD = run_head(variants=["one"])
 
 
 @pytest.mark.parametrize(("users", "requests"), [(1, 1 + 3 + 16), (2, 1 + 3 + 4 + 2 * 20)])

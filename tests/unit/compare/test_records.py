@@ -6,48 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_records import load_result, run_head
 
 from placebench import results
-from placebench.compare.keep.records import Block, LoadPass, LoadResult, RunHead, append_lines
+from placebench.compare.keep.records import Block, LoadPass, RunHead, append_lines
 from placebench.compare.keep.run_folder import check_resumable, lock
 from placebench.errors import RunFolderError
 from placebench.meters.readings import Meters
 
 LOADED = LoadPass(
     variant="naive",
-    result=LoadResult(
-        kind="closed",
-        users=2,
-        rate_per_s=None,
-        seed=1,
-        elapsed_s=2.0,
-        started_s=[0.0, 0.0, 1.0, 1.0],
-        latency_s=[1.0, 0.9, 0.8, 1.1],
-        service_s=[1.0, 0.9, 0.8, 1.1],
-        body_bytes=[10, 10, 10, 10],
-        statuses={"200": 4},
-        failures=0,
-        failure_messages=[],
-        in_flight=0,
-        missed=0,
-        client_cpu_s=0.1,
-    ),
+    result=load_result([1.0, 0.9, 0.8, 1.1], users=2, elapsed_s=2.0),
     meters=Meters(worker_cpu_s=1.8, backend_cpu_s=0.2, peak_pss_bytes=100),
 )
-HEAD = RunHead(
-    name="run",
-    started_at="2026-01-01T00:00:00+00:00",
-    status="complete",
-    request="/allocation_candidates?resources=VCPU:1",
-    topology="flat-perfload",
-    trees=10,
-    seed=1,
-    variants=["naive", "tuned"],
-    receipt={},
-    manifest={},
-    settings={},
-    same_responses={},
-)
+HEAD = run_head()
 
 
 def block(replicate: int) -> Block:

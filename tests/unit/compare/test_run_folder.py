@@ -10,24 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_records import run_head
 
 from placebench.compare.keep.records import FailedPart, Measurement, RunHead, append_lines
 from placebench.compare.keep.run_folder import RunFolder, check_resumable, claim_folder, measure_each, new_folder
 from placebench.errors import GateFailedError, LoadError, RunFolderError, ServerError
 
-HEAD = RunHead(
-    name="x",
-    started_at="2026-11-20T10:00:00+00:00",
-    status="complete",
-    request="/x",
-    topology="nested-perfload",
-    trees=5,
-    seed=1,
+HEAD = run_head(
     variants=["naive"],
-    receipt={},
-    manifest={},
     settings={"repeats": 5, "points": [{"variant": "naive", "latency_ms": 0.5 * number} for number in range(99)]},
-    same_responses={},
 )
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_records import load_result
 
 from placebench.compare.keep.documents import Rules
 from placebench.compare.keep.records import LoadResult
@@ -82,20 +83,11 @@ def test_a_moment_reads_the_kernel(tmp_path: Path) -> None:
 
 def opened(waits_s: list[float], *, service_s: float = 0.02, client_cpu_s: float = 0.1) -> LoadResult:
     """An open load with an arrival each 10 ms, each sent so long after it was due."""
-    return LoadResult(
+    return load_result(
+        [wait + service_s for wait in waits_s],
         kind="open",
-        users=1,
         rate_per_s=100.0,
-        seed=1,
-        elapsed_s=1.0,
-        started_s=[number / 100 for number in range(len(waits_s))],
-        latency_s=[wait + service_s for wait in waits_s],
         service_s=[service_s] * len(waits_s),
-        body_bytes=[2] * len(waits_s),
-        statuses={"200": len(waits_s)},
-        failures=0,
-        failure_messages=[],
-        in_flight=0,
         missed=sum(wait > 0.01 for wait in waits_s),
         client_cpu_s=client_cpu_s,
     )

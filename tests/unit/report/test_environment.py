@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from placebench.compare.keep.records import RunHead
+from made_records import run_head
+
 from placebench.meters.readings import RunCost
 from placebench.report.environment import data_text, environment_rows, flattened, masked, moment, request_section
 
@@ -55,7 +56,7 @@ def test_a_command_line_keeps_its_secrets() -> None:
 
 def test_an_empty_database_is_not_counted() -> None:
     """An application that makes its tables itself gets a database without any."""
-    head = RunHead("r", "", "complete", "/", "made by the application", 0, 1, [], {}, {}, {}, {})
+    head = run_head(topology="made by the application", trees=0)
     counted = [replace(head, receipt={"tables": tables, "rows": 3}) for tables in (0, 2)]
 
     data = [request_section(each).blocks[1].facts[0][1] for each in counted]  # type: ignore[union-attr]
@@ -67,20 +68,7 @@ def test_a_stamp_for_people() -> None:
     assert moment("2026-11-20T14:03:11+00:00") == "2026-11-20 14:03:11 UTC"
 
 
-HEAD = RunHead(
-    name="run",
-    started_at="",
-    status="complete",
-    request="/",
-    topology="t",
-    trees=0,
-    seed=1,
-    variants=[],
-    receipt={},
-    manifest={},
-    settings={},
-    same_responses={},
-)
+HEAD = run_head(trees=0)
 
 
 def test_the_cost_is_part_of_the_environment() -> None:

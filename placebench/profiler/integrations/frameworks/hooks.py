@@ -51,7 +51,7 @@ class FrameworkHooks:
         setattr(owner, name, function)
 
     def on_removal(self, call: Callable[[], object]) -> None:
-        """Call this when the hooks are removed."""
+        """Have *call* called when the hooks are removed."""
         self._removals.append(call)
 
     def remove(self) -> None:

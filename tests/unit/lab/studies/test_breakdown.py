@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 from fake_survey import study_head
+from made_records import load_result
 from reports import document_of, text_of
 
 from placebench import results
-from placebench.compare.keep.records import LoadResult, Measurement, append_lines
+from placebench.compare.keep.records import Measurement, append_lines
 from placebench.errors import LoadError
 from placebench.lab.studies.breakdown import load_figures, request_breakdown
 from placebench.telemetry import Telemetry, load
@@ -63,23 +64,7 @@ def test_a_worker_that_got_nothing_has_a_share(tmp_path: Path) -> None:
         worker_2=[server(number, 0.0, 0.0) for number in (6, 7)],
         worker_3=[],
     )
-    result = LoadResult(
-        kind="closed",
-        users=2,
-        rate_per_s=None,
-        seed=1,
-        elapsed_s=2.0,
-        started_s=[0.0] * 8,
-        latency_s=[0.1] * 8,
-        service_s=[0.1] * 8,
-        body_bytes=[1] * 8,
-        statuses={"200": 8},
-        failures=0,
-        failure_messages=[],
-        in_flight=0,
-        missed=0,
-        client_cpu_s=0.5,
-    )
+    result = load_result([0.1] * 8, elapsed_s=2.0, client_cpu_s=0.5)
     found = load_figures(result, telemetry)
 
     assert found["shares"] == [0.75, 0.25, 0.0]
