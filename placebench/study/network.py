@@ -243,7 +243,8 @@ def results(run: Run) -> StudyResults:
     each = units.numbered(settings["operations"] * settings["requests"], "request")
     clients = settings["clients"]
     by = "one client" if clients == 1 else f"{clients} clients at once"
-    job = f"A measurement is {each} by {by}, after {_WARM_UPS} rounds for warming up."
+    warm_ups = units.numbered(_WARM_UPS * clients, "round")
+    job = f"A measurement is {each} by {by}, after {warm_ups} for warming up."
     return network_results(
         run, job, ("Several clients at once: a request that waits for the network holds its thread.",)
     )
