@@ -132,7 +132,7 @@ def measure_saturation(
 def read_application(
     given: ApplicationOptions, what: str, *, without: Sequence[str] = ()
 ) -> "tuple[ApplicationMatrix, Experiment]":
-    """Return the axes of the plan's application, and the plan; raise UsageError for a key or an axis that does not apply.
+    """Return the axes of the plan's application, and the plan; raise UsageError if a key or an axis does not apply.
 
     what: the study, for error messages. without: axes and keys of the plan that it does not have.
     """
