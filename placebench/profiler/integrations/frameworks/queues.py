@@ -23,16 +23,17 @@ def record_celery(calls: ProfiledCalls, app: object = None) -> Callable[[], None
     """Record the tasks of one application of Celery, by default of all; return a function that ends it."""
     from celery.signals import task_postrun, task_prerun
 
-    running: dict[str, ProfiledRequest] = {}
+    # By the request on the task's stack: a retry has the same id, and may begin in another thread before this one ends.
+    running: dict[int, ProfiledRequest] = {}
 
-    def begin(task_id: str, task: Any, **_: Any) -> None:
+    def begin(task: Any, **_: Any) -> None:
         if (app is None or task.app is app) and (profiled := calls.begin(task.name, kind="task")) is not None:
             profiled.rename(task.name, task.name)
-            running[task_id] = profiled
+            running[id(task.request)] = profiled
             profiled.__enter__()
 
-    def end(task_id: str, retval: object, **_: Any) -> None:
-        if (profiled := running.pop(task_id, None)) is not None:
+    def end(task: Any, retval: object, **_: Any) -> None:
+        if (profiled := running.pop(id(task.request), None)) is not None:
             error = retval if isinstance(retval, Exception) else None
             profiled.__exit__(type(error) if error else None, error, None)
 

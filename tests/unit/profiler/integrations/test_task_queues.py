@@ -39,6 +39,29 @@ def test_celery(kept: Kept, query: Callable[[int], None]) -> None:
     ] == kept.tasks()
 
 
+def test_celery_runs_of_one_id_that_overlap(kept: Kept, query: Callable[[int], None]) -> None:
+    """A retry has the id of the run before it, and may begin in another thread before that one has ended."""
+    celery = pytest.importorskip("celery")
+    begun, retried = threading.Event(), threading.Event()
+
+    def bill(count: int) -> None:
+        query(count)
+        begun.set()
+        if count == 1:
+            retried.wait()
+        query(count)
+
+    task = celery.Celery("shop").task(name="shop.bill")(bill)
+    first = threading.Thread(target=task.apply, args=([1],), kwargs={"task_id": "one"})
+    first.start()
+    begun.wait()
+    task.apply([2], task_id="one")
+    retried.set()
+    first.join()
+
+    assert [("task", "shop.bill", "shop.bill", None, count) for count in (2, 4)] == kept.units()
+
+
 def test_dramatiq(kept: Kept, query: Callable[[int], None]) -> None:
     """Actors in the threads of a worker, and the error of one that fails."""
     dramatiq = pytest.importorskip("dramatiq")
