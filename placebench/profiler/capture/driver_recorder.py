@@ -17,6 +17,7 @@ from typing import Any, cast
 from placebench.profiler.capture.account import CpuAccount
 from placebench.profiler.capture.active_recording import (
     ActiveRecording,
+    BackgroundRecording,
     CurrentRecording,
     ProcessRecording,
     ProgramRecording,
@@ -134,10 +135,12 @@ class DriverRecorder:
     def count_started(self, what: str) -> None:
         """Note in the recording of this thread or task that it has started a *what*, whose statements nobody sees.
 
-        The command line counts the child processes of a program by itself, by their commands too.
+        The command line counts the child processes of a program by itself, by their commands too. Below a command,
+        processes and sub-interpreters record themselves.
         """
         recording = self.active_recording()
-        if recording is not None and not (what == "child process" and isinstance(self.current, ProgramRecording)):
+        seen = BackgroundRecording if what == "sub-interpreter" else ProgramRecording
+        if recording is not None and not isinstance(self.current, seen):
             recording.started_unseen[what] += 1
 
     @guarded

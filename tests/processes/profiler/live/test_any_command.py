@@ -296,6 +296,23 @@ def test_a_worker_its_spawned_process_and_its_exit_code(folder: Path) -> None:
     assert "[b'3']" in ran.written
 
 
+def test_sub_interpreters_record_themselves(folder: Path) -> None:
+    """Their statements are in the recording, and no note says that they are missing."""
+    interpreters = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
+    program = (
+        f"import {interpreters} as interpreters\n"
+        "from plain import work\n"
+        "work(2)\n"
+        "made = interpreters.create()\n"
+        "interpreters.run_string(made, 'import sys; sys.path.insert(0, \"\"); from plain import work; work(3)')\n"
+        "interpreters.destroy(made)"
+    )
+    ran = run(folder, ["python", "-c", program], "--mode", "light")
+
+    assert {"-c outside of requests": (2, 5)} == ran.statements("program"), ran.written
+    assert [] == ran.document["notes"]
+
+
 def test_the_engines_of_a_program_are_recorded(folder: Path) -> None:
     """SQLAlchemy is what it imports first: its statements have what only SQLAlchemy knows."""
     program = (
