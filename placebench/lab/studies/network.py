@@ -131,7 +131,7 @@ def _job(settings: Mapping[str, Any]) -> str:
     by_service = (
         "by one client of one worker with one thread"
         if clients == 1
-        else f"by each of {clients} clients at once, of as many workers; time is that of the slowest client, and the "
+        else f"by each of {clients} clients at once, of as many workers; time is until the last response, and the "
         "rest is of all"
     )
     job = {

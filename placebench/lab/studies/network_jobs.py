@@ -84,8 +84,8 @@ class NetworkStudy:
         """Return the spec of the study.
 
         A measurement has `elapsed_s, cpu_s, client_cpu_s, proxy_cpu_s, round_trips, connections, bytes_sent,
-        bytes_received, in_transit_s, body_bytes, trace`, for the jobs of all clients together. elapsed_s is that of the
-        slowest client; cpu_s is None if it could not be read completely.
+        bytes_received, in_transit_s, body_bytes, trace`, for the jobs of all clients together. elapsed_s is until the
+        last response; cpu_s is None if it could not be read completely.
         """
         named = ("job", "operations", "between", "bytes_per_s", "proxies", "clients")
         return StudySpec(
