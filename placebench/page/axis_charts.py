@@ -228,9 +228,10 @@ def _point_grid(across: Scale, up: Scale, show: _Show | None, show_where: _Show)
 def _points(
     series: PointSeries, across: Scale, up: Scale, written: list[tuple[float, float, float]], title: str
 ) -> Markup:
-    """Draw the points of a series; the name of a single point is beside it, below other points and names.
+    """Draw the points of a series; the name of a single point is beside it, clear of other points and names.
 
-    It is to the right of a point on the left, and to the left of one on the right, where a phone would cut it.
+    It is to the right of a point on the left, and to the left of one on the right, where a phone would cut it. If that
+    place is taken, it is at the nearest free height, and a line leads to the point.
     written: the left and right ends of points and names, as wide as on a phone, and the height of a name there.
     """
     style = "point ring" if series.is_ring else "point disc"
@@ -242,13 +243,23 @@ def _points(
     if len(places) == 1:
         ((x, y),) = places
         at, anchor = (x + _BESIDE, "start") if x < _NAMED_TO_THE_RIGHT else (x - _BESIDE, "end")
-        width, below = len(series.label) * _LETTER_ON_A_PHONE, y + 4
+        width, beside = len(series.label) * _LETTER_ON_A_PHONE, y + 4
         left, right = (at, at + width) if anchor == "start" else (at - width, at)
-        while any(left < end and begin < right and abs(below - top) < _APART for begin, end, top in written):
-            below += _APART
-        written.append((left, right, below))
-        drawn.append(text(series.label, x=at, y=below, class_="label named", anchor=anchor))
+        taken = [height for begin, end, height in written if left < end and begin < right]
+        name_y = _nearest_free(beside, taken)
+        written.append((left, right, name_y))
+        if name_y != beside:
+            drawn.insert(0, line(x1=x, x2=at, y1=y, y2=name_y - 4, class_="grid"))
+        drawn.append(text(series.label, x=at, y=name_y, class_="label named", anchor=anchor))
     return element("g", element("title", title), *drawn, class_=f"role-{series.role}")
+
+
+def _nearest_free(wanted: float, taken: Sequence[float]) -> float:
+    """Return the height inside of the chart nearest to *wanted* that is clear of those *taken*; else one below all."""
+    edges = (each + way * _APART for each in taken for way in (-1, 1))
+    inside = [y for y in (wanted, *edges) if _TOP <= y <= _TOP + _HEIGHT]
+    free = [y for y in inside if all(round(abs(y - each), 6) >= _APART for each in taken)]
+    return min(free, key=lambda y: abs(y - wanted), default=max(taken, default=wanted) + _APART)
 
 
 def _across(value: float, across: Scale) -> float:

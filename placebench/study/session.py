@@ -194,8 +194,14 @@ def in_order(points: Sequence[Point], repeat: int, *, seed: int) -> list[Point]:
 
 
 def point_text(point: Point) -> str:
-    """Return the point as text, such as 'variant naive, latency_ms 50'."""
-    return ", ".join(f"{name} {value}" for name, value in point.items())
+    """Return the point as text, such as 'variant naive, compress off, latency 50 ms'."""
+    return ", ".join(map(_axis_text, point, point.values()))
+
+
+def _axis_text(axis: str, value: object) -> str:
+    if isinstance(value, bool):
+        return f"{axis} {'on' if value else 'off'}"
+    return f"{axis.removesuffix('_ms')} {value} ms" if axis.endswith("_ms") else f"{axis} {value}"
 
 
 def _key(point: Point, repeat: int) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -231,6 +232,18 @@ def test_names_of_points_at_one_height_do_not_overlap_on_a_phone() -> None:
 
     tops = {each.text: float(str(each.get("y"))) for each in classed(picture, "named")}
     assert [0, 15, 0] == [tops[name] - tops["threads x 2"] for name in ("threads x 2", "spawned x 2", "forks x 2")]
+
+
+def test_the_names_of_crowded_points_are_clear_of_each_other_and_as_near_as_they_fit() -> None:
+    """Nine points within two pixels: the names are 15 pixels apart, half of them above, with lines to the points."""
+    series = [PointSeries(f"way {n}", [(10.0, 50 + n / 20)]) for n in range(9)] + [PointSeries("most", [(90.0, 100.0)])]
+    picture = svg(points(series, title="t", description="d", show=units.rate, show_where=units.size))
+
+    dots = [float(str(each.get("cy"))) for each in classed(picture, "disc")]
+    tops = sorted(float(str(each.get("y"))) - 4 for each in classed(picture, "named") if each.text != "most")
+    assert all(after - before >= 14.999 for before, after in pairwise(tops))
+    assert max(abs(top - dots[-1]) for top in tops) < 5 * 15 + 2
+    assert len([each for each in picture.iter() if each.tag.endswith("line") and each.get("y1") != each.get("y2")]) == 8
 
 
 def test_a_curve_climbs_from_nothing_to_everything() -> None:
