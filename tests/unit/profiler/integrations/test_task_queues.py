@@ -59,7 +59,7 @@ def test_celery_runs_of_one_id_that_overlap(kept: Kept, query: Callable[[int], N
     retried.set()
     first.join()
 
-    assert [("task", "shop.bill", "shop.bill", None, count) for count in (2, 4)] == kept.units()
+    assert [("task", "shop.bill", "shop.bill", None, count) for count in (2, 4)] == kept.tasks()
 
 
 def test_dramatiq(kept: Kept, query: Callable[[int], None]) -> None:
