@@ -3,9 +3,10 @@
 From a HAR file static files, other hosts, cookies and credentials are left out, and the omissions are reported.
 Developer tools of browsers and Playwright write such files (HAR 1.2). Of access logs the common and the combined format
 are known (Apache, nginx, gunicorn, Traefik, Envoy), lines with such a request in them (uvicorn, hypercorn, Werkzeug,
-Django's runserver, uWSGI, HAProxy, load balancers of AWS), lines of JSON or name=value (Heroku's router, lograge, Go)
-with the names that nginx, Caddy, Traefik, Envoy, uvicorn, pino, the Elastic Common Schema and clouds use, and the
-extended format of the W3C (IIS, CloudFront). A log has neither the bodies nor the headers of requests.
+Django's runserver, uWSGI, HAProxy, load balancers of AWS) or with its words and no quotes (Tornado, Sanic, Express,
+Gin), lines of JSON or name=value (Heroku's router, lograge, Go) with the names that nginx, Caddy, Traefik, Envoy,
+uvicorn, pino, Serilog, the Elastic Common Schema, OpenTelemetry and clouds use, and the extended format of the W3C
+(IIS, CloudFront). A log has neither the bodies nor the headers of requests.
 """
 
 import gzip
@@ -229,6 +230,13 @@ def _request(recorded: _Request, address: SplitResult) -> Request:
 
 _METHOD = "GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT|PROPFIND|REPORT|QUERY"
 _QUOTED = re.compile(rf'"({_METHOD}) (\S+)(?: (?:HTTP/)?[\d.]+)?" (\d{{3}})\b')
+_UNQUOTED = re.compile(
+    rf'(?:^|[\s"])({_METHOD}) +"?(/\S*?|https?://\S+?)"?(?: +(?:HTTP/)?(?:[123]\.\d|[23]))?"? +"?([1-5]\d\d)\b'
+)
+"""Formats without quotes around the request: of Express, Sanic, Quart, and some of nginx's."""
+_STATUS_FIRST = re.compile(rf'[\s/]([1-5]\d\d) (?:\|.*\| |\d+ )?({_METHOD}) +"?(/[^\s"]*|https?://[^\s"]+)')
+"""Tornado, Gin and Squid."""
+_COLOR = re.compile(r"\x1b\[[\d;]*m")
 _UWSGI = re.compile(rf"\] ({_METHOD}) (\S+) => .*\(HTTP/[\d.]+ (\d{{3}})\)")
 _LOAD_BALANCER = re.compile(rf' (?:[-\d.]+ ){{3}}(\d{{3}}|-) (?:\d{{3}}|-) \d+ \d+ "({_METHOD}) (\S+)')
 """AWS: the times in three parts, the status of the balancer and of the target, and the bytes of both directions."""
@@ -251,6 +259,7 @@ _METHODS = (
     "httpMethod",
     "ClientRequestMethod",
     "verb",
+    "http.method",
     "cs-method",
 )
 _TARGETS = (
@@ -264,6 +273,7 @@ _TARGETS = (
     "url",
     "path",
     "url.path",
+    "http.target",
     "cs-uri-stem",
 )
 _QUERIES = ("query", "query_string", "args", "url.query", "requestQuery", "cs-uri-query")
@@ -277,12 +287,15 @@ _STATUSES = (
     "response_code",
     "statusCode",
     "httpStatus",
+    "StatusCode",
+    "http.status_code",
+    "code",
     "EdgeResponseStatus",
     "sc-status",
 )
 _LINES = ("request", "request_line", "message", "msg", "log", "event.original")
 """Names of values that hold a request as text: its first line, or a whole line of a log."""
-_INSIDE = ("request", "req", "res", "http", "httpRequest", "properties", "scope")
+_INSIDE = ("request", "req", "res", "http", "httpRequest", "properties", "scope", "attributes")
 """Names of objects that hold some of the values above, as `request` does in a log of Caddy."""
 _SHOWN_LETTERS = 120
 
@@ -329,6 +342,7 @@ def read_access_log(path: Path) -> Iterator[LoggedRequest | None]:
 
 def read_line(line: str) -> LoggedRequest | None:
     """Return the request of one line of an access log; None if there is none."""
+    line = _COLOR.sub("", line).strip()
     at = line.find("{")
     if at >= 0 and line.endswith("}"):  # a service manager may have put a time in front
         try:
@@ -346,8 +360,12 @@ def read_line(line: str) -> LoggedRequest | None:
 def _of_text(line: str) -> LoggedRequest | None:
     if found := _QUOTED.search(line) or _UWSGI.search(line):
         return _made(found[1], found[2], int(found[3]))
-    found = _LOAD_BALANCER.search(line) or _HAPROXY.search(line)
-    return _made(found[2], found[3], _status(found[1])) if found else None
+    if found := _LOAD_BALANCER.search(line) or _HAPROXY.search(line):
+        return _made(found[2], found[3], _status(found[1]))
+    if found := _UNQUOTED.search(line):
+        return _made(found[1], found[2], int(found[3]))
+    found = _STATUS_FIRST.search(line)
+    return _made(found[2], found[3], int(found[1])) if found else None
 
 
 def _of_document(document: Mapping[str, Any]) -> LoggedRequest | None:
@@ -366,7 +384,7 @@ def _of_document(document: Mapping[str, Any]) -> LoggedRequest | None:
         if isinstance(text, str):
             if found := _REQUEST_LINE.match(text.strip()):
                 return _made(found[1], found[2], status)
-            if made := _of_text(text):
+            if made := read_line(text):
                 return made
     return None
 

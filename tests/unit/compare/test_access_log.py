@@ -124,6 +124,29 @@ def test_the_log_of_each_server_has_the_requests_that_it_was_sent(log: Path) -> 
             '{"ClientRequestMethod": "GET", "ClientRequestURI": "/y?z=1", "EdgeResponseStatus": 200}',
             ("GET", "/y?z=1", 200),
         ),
+        (
+            'INFO:     127.0.0.1:5 - "\x1b[1mGET /aa HTTP/1.1\x1b[0m" \x1b[32m200 OK\x1b[0m',
+            ("GET", "/aa", 200),
+        ),
+        ('127.0.0.1 - - [x] "\x1b[33mGET /ab HTTP/1.1\x1b[0m" 404 -', ("GET", "/ab", 404)),
+        ("[I 261127 18:40:03 web:2344] 304 GET /ac?b=1 (127.0.0.1) 0.52ms", ("GET", "/ac?b=1", 304)),
+        ("[x] - (sanic.access)[INFO][1.2.3.4:5]: GET http://shop/ad  200 12", ("GET", "/ad", 200)),
+        ("\x1b[0mGET /ae \x1b[32m200\x1b[0m 3.5 ms - 120\x1b[0m", ("GET", "/ae", 200)),
+        ('[GIN] 2026/11/27 - 18:40:03 | 200 |  1.2ms |  127.0.0.1 | GET      "/af"', ("GET", "/af", 200)),
+        ("1609459200.123    120 1.2.3.4 TCP_MISS/200 4512 GET http://shop/ag - DIRECT/1.1.1.1", ("GET", "/ag", 200)),
+        ("[x] [7] [INFO] 1.2.3.4:5 GET /ah 1.1 200 2326 1234", ("GET", "/ah", 200)),
+        ('1.2.3.4 shop [x] GET /ai HTTP/2.0 "200" 12', ("GET", "/ai", 200)),
+        (
+            '{"log": "{\\"method\\": \\"GET\\", \\"uri\\": \\"/aj\\", \\"status\\": 200}", "stream": "stdout"}',
+            ("GET", "/aj", 200),
+        ),
+        (
+            '{"attributes": {"http.method": "GET", "http.target": "/ak?b=1", "http.status_code": 404}}',
+            ("GET", "/ak?b=1", 404),
+        ),
+        ('{"RequestMethod": "GET", "RequestPath": "/al", "StatusCode": 500}', ("GET", "/al", 500)),
+        ('{"event": "request_finished", "request": "GET /am", "code": 200}', ("GET", "/am", 200)),
+        ('HTTP Request: GET https://elsewhere.example/an "HTTP/1.1 200 OK"', None),
         ("connect=1ms service=18ms status=200", None),
         ('1.2.3.4 - - [x] "CONNECT shop:443 HTTP/1.1" 200 5', None),
         ('1.2.3.4 - - [x] "\\x16\\x03\\x01" 400 150 "-" "-"', None),
@@ -133,7 +156,7 @@ def test_the_log_of_each_server_has_the_requests_that_it_was_sent(log: Path) -> 
     ],
 )
 def test_a_line_has_a_request_or_not(line: str, expected: tuple[str, str, int | None] | None) -> None:
-    """uWSGI, proxies, platforms, clouds, whole URLs, escapes, containers, Elastic's names; what is not a request."""
+    """Servers, proxies, platforms, clouds, whole URLs, escapes, colours, containers; what is not a request to us."""
     assert (None if expected is None else LoggedRequest(*expected)) == read_line(line)
 
 
