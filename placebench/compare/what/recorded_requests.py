@@ -14,8 +14,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
@@ -313,13 +315,14 @@ class LoggedRequest(NamedTuple):
 def read_access_log(path: Path) -> Iterator[LoggedRequest | None]:
     """Yield the request of each line of an access log, and None for a line without one; empty lines are skipped.
 
-    A file that ends in .gz is decompressed. Raises PlacebenchError if the file cannot be read, or if none of its lines
+    A file that ends in .gz is decompressed. An array of JSON objects, which `gcloud logging read` writes, is read as
+    their lines. Raises PlacebenchError if the file cannot be read, or if none of its lines
     has a request.
     """
     first, found, fields = "", False, list[str]()
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for raw in file:
+            for raw in _objects_of_array(file) or file:
                 if not (line := raw.decode(errors="replace").strip()):
                     continue
                 first = first or line
@@ -338,6 +341,17 @@ def read_access_log(path: Path) -> Iterator[LoggedRequest | None]:
             f"{path}: no line has a request, {seen}: expected an access log in the common, combined or extended "
             "format, of HAProxy or a load balancer of AWS, or lines of JSON or name=value with method, uri and status"
         )
+
+
+def _objects_of_array(file: BufferedIOBase) -> list[bytes]:
+    """Return the objects of a JSON array, one line each; if the file is no such array, [] at the file's start."""
+    head, documents = file.readline().strip(), None
+    file.seek(0)
+    if head == b"[" or head.startswith(b"[{"):
+        with suppress(ValueError, RecursionError):
+            documents = json.load(file)
+        file.seek(0)
+    return [json.dumps(each).encode() for each in documents] if isinstance(documents, list) else []
 
 
 def read_line(line: str) -> LoggedRequest | None:

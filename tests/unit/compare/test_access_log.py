@@ -4,6 +4,7 @@ Each server was sent the same 14 requests with curl; `access_logs/` has what it 
 """
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,18 @@ def test_a_compressed_log_is_read(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(b'1.2.3.4 - - [x] "GET /a HTTP/1.1" 200 5\n'))
 
     assert [LoggedRequest("GET", "/a", 200)] == list(read_access_log(path))
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_array_of_objects_is_read_as_their_lines(indent: int | None, tmp_path: Path) -> None:
+    """`gcloud logging read --format=json` writes one array, over many lines."""
+    path = tmp_path / "access.json"
+    entries = [
+        {"httpRequest": {"requestMethod": "GET", "requestUrl": f"https://shop/{name}", "status": 200}} for name in "ab"
+    ]
+    path.write_text(json.dumps(entries, indent=indent))
+
+    assert [LoggedRequest("GET", "/a", 200), LoggedRequest("GET", "/b", 200)] == list(read_access_log(path))
 
 
 @pytest.mark.parametrize(
