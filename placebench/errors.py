@@ -95,6 +95,10 @@ class FailedRequestsError(LoadError):
     exit_code = 1
 
 
+class NoResponseError(FailedRequestsError):
+    """The application took a request and sent no response to it within the time limit; a retry would take as long."""
+
+
 class NoTrafficError(GateFailedError):
     """The application does not use the measured database, so its counts of 0 would pass any gate."""
 

@@ -56,6 +56,7 @@ from placebench.errors import (
     NoTrafficError,
     PlacebenchError,
     RunFolderError,
+    ServerError,
 )
 from placebench.runtime.postgres import Server
 from placebench.stats import PART_REPLICATES, compare_blocks, primary_metric, significance_shares
@@ -261,8 +262,9 @@ class CompareRun:
             self.replicates.measure(prepared, self._settings.replicates, needed=self._undecided)
         # Last, so that a run that is interrupted here already has everything that the verdict needs.
         profile_variants(self._run, own, self._profiled)
-        if self._profiled and len(self._settings.pairs) <= _MAX_WATCHED_PAIRS:
-            self._run.run_optional_part("plans", "", lambda: compare_plans(own, self._settings.pairs))
+        if len(self._settings.pairs) <= _MAX_WATCHED_PAIRS:
+            compared = partial(compare_plans, own, self._settings.pairs, is_served=self._profiled > 0)
+            self._run.run_optional_part("plans", "", compared)
 
     def _executes_nothing(self, prepared: PreparedVariants) -> bool:
         """Watch which changes between commits are executed; return whether the application reads none of any pair."""
@@ -311,6 +313,16 @@ class CompareRun:
         elif dump.exists():
             self._run.note(f"{dump} is a copy of your data, for --resume: delete it if you do not go on")
 
+    @contextmanager
+    def _failing_start(self, variant: Variant) -> Iterator[None]:
+        """Name a variant that does not start; raise GateFailedError if it is not the baseline, which does."""
+        try:
+            yield
+        except ServerError as error:
+            if variant.name == self._variants[0].name:
+                raise ServerError(f"{variant.name}: {error}") from error
+            raise self._same.error(f"{variant.name}: {error}; {self._variants[0].name} starts") from error
+
     def _prepare(self, databases: VariantDatabases, variants: tuple[Variant, ...]) -> PreparedVariants:
         """Fill a database on each server, and make a copy per variant, with the variant's migrations."""
         data = self._data
@@ -332,7 +344,11 @@ class CompareRun:
         # Each imports its application; the control has the first one's.
         own = [each for each in variants if not self._is_control(each)]
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            served = list(pool.map(lambda each: each.with_server(urls[each.name]), own))
+            found = [pool.submit(each.with_server, urls[each.name]) for each in own]
+        served = []
+        for variant, each in zip(own, found, strict=True):
+            with self._failing_start(variant):
+                served.append(each.result())
         first = served[0]
         served += [replace(each, server=first.server, interface=first.interface) for each in variants[len(own) :]]
         servers = {
@@ -466,7 +482,8 @@ class CompareRun:
                 note=self._run.note,
             )
             try:
-                self._run.try_twice(f"{variant.name} count", count, keep=repeated.append)
+                with self._failing_start(variant):
+                    self._run.try_twice(f"{variant.name} count", count, keep=repeated.append)
             except FailedRequestsError as error:
                 if variant is prepared.variants[0]:
                     raise

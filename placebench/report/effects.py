@@ -486,7 +486,7 @@ def _untimed_headline(figures: Figures) -> str:
 def summary_sentences(figures: Figures) -> list[str]:
     """Return the sentences of the summary: all changes together, or each of a few pairs, and the detectable effect."""
     if figures.primary is None:
-        return []
+        return list(_changed_plans(figures))
     if len(figures.primaries) == 1:
         shown = [each for each in figures.comparisons if each.low is not None and each.metric in ("wall_s", "p95_s")]
         sentences = [comparison_sentence(each) for each in shown if each is not figures.primary]
@@ -494,7 +494,8 @@ def summary_sentences(figures: Figures) -> list[str]:
         few = figures.primaries if len(figures.primaries) <= _MAX_PAIRS_IN_DETAIL else ()
         sentences = [comparison_sentence(each) for each in ([figures.all_changes] if figures.all_changes else few)]
     lifetime = lifetime_sentences(figures.comparisons)
-    return [*sentences, *lifetime, *_where(figures), power_sentence(figures.primaries), *_best_case(figures)]
+    where = [*_where(figures), *_changed_plans(figures)]
+    return [*sentences, *lifetime, *where, power_sentence(figures.primaries), *_best_case(figures)]
 
 
 def _where(figures: Figures) -> Iterator[str]:
@@ -520,6 +521,10 @@ def _where(figures: Figures) -> Iterator[str]:
             more = len(decided) - len(named)
             others = f", and {units.numbered(more, 'more frame')}" if more else ""
             yield f"Where it changed: {', '.join(named)}{others}."
+
+
+def _changed_plans(figures: Figures) -> Iterator[str]:
+    """Yield a sentence on each of the first statements with another plan, if there is a single pair."""
     plans = figures.run.plans if len(figures.parts) == 1 else []
     for each in plans[:_MAX_PAIRS_IN_DETAIL]:
         yield f"Where it changed: {plan_text(each)}."

@@ -84,15 +84,16 @@ def compare(
     monkeypatch.chdir(folder)
     monkeypatch.delenv("DATABASE_URL", raising=False)
 
-    def run(source: str, application: str, *variants: str) -> results.Run:
+    def run(source: str, application: str, *variants: str, replicates: int = 1) -> results.Run:
         (folder / "shop.py").write_text(source)
         (folder / "seed.py").write_text(SEED)
         (folder / "drop.py").write_text(DROP)
         (folder / "pyproject.toml").write_text(PLAN.replace("APPLICATION", application))
         out = tmp_path / "run"
-        code = main(["compare", *variants, "--server", server.url, "--rounds", "1", "-n", "1", "-o", str(out)])
+        number = ["--rounds", "1", "-n", f"{replicates}"]
+        code = main(["compare", *variants, "--server", server.url, *number, "-o", str(out)])
         printed = capsys.readouterr()
-        assert code == 3, printed.err  # one replicate decides nothing
+        assert code == 3 * replicates, printed.err  # one replicate decides nothing
         return results.load(out)
 
     return run
@@ -119,6 +120,18 @@ def test_what_changed_in_plans_is_named_with_its_line(compare: Compare) -> None:
         said[0].endswith(" → Seq Scan on orders."),
         said[1].endswith(": Seq Scan on notes, in a new statement."),
     ]
+
+
+def test_a_run_of_counts_compares_the_plans_that_postgresql_estimates(compare: Compare) -> None:
+    """Nothing is served for it, so no line is known; the count of statements alone would not show the lost index."""
+    run = compare(FLASK, 'app = "shop:app"', "one", "two", replicates=0)
+
+    dropped, new = sorted(run.plans, key=lambda each: not each.before)
+    assert "Bitmap Index Scan using orders_of_customer" in dropped.before
+    assert (["Seq Scan on orders"], "") == (dropped.after, dropped.place)
+    assert ([], ["Seq Scan on notes"]) == (new.before, new.after)
+    assert 2 == len(where(run))
+    assert [] == list((run.folder / "log").glob("planned-*"))
 
 
 def test_a_command_is_profiled_and_its_plans_are_compared(compare: Compare) -> None:

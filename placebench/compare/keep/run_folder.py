@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from placebench.compare.keep.phase_timer import PhaseTimer
 from placebench.compare.keep.records import FailedPart, RunHead
-from placebench.errors import GateFailedError, PlacebenchError, RunFolderError
+from placebench.errors import GateFailedError, NoResponseError, PlacebenchError, RunFolderError
 from placebench.masking import mask_document
 from placebench.meters.cost import CostMeter
 from placebench.paths import make_folder, make_ignored_folder
@@ -124,11 +124,11 @@ class RunFolder:
         """Return the result of *make*, which is called a second time if the first call fails.
 
         keep: called with the reason of the first failure. Raises what the second call raises. GateFailedError is
-        raised at once: a retry cannot make different responses equal.
+        raised at once, because a retry cannot make different responses equal, and so is NoResponseError.
         """
         try:
             return make()
-        except GateFailedError:
+        except (GateFailedError, NoResponseError):
             raise
         except FAILURES as error:
             reason = error_text(error)

@@ -33,10 +33,10 @@ from placebench.compare.what.canonical_response import (
     find_values,
     parse_response,
 )
-from placebench.compare.what.http_request import Reply, send
+from placebench.compare.what.http_request import RESPONSE_LIMIT_S, Reply, send
 from placebench.compare.what.scripted_workload import Script, WorkloadClient, load_script
 from placebench.compare.what.workload import LoginRequest, SentRequest, Workload
-from placebench.errors import FailedRequestsError, LoadError
+from placebench.errors import FailedRequestsError, LoadError, NoResponseError
 from placebench.http_session import Session, login_redirect
 from placebench.runtime.line_process import serve_lines
 
@@ -52,6 +52,8 @@ class Driven:
     wall_s: list[float] = field(default_factory=list)
     """Duration of each request, whether it got a response or failed; on a schedule from the moment it was due."""
     failures: list[str] = field(default_factory=list)
+    is_hanging: bool = False
+    """Whether a request got no response within the time limit, after which no other one was sent."""
     error_responses: int = 0
     """The number of failures with a response (or a failed check of a script), as opposed to lost connections."""
     body_bytes: int = 0
@@ -78,9 +80,13 @@ class Driven:
         return sorted({digest for digests in self.responses.values() for digest in digests})
 
     def check(self) -> Self:
-        """Raise FailedRequestsError with the first failure if a request failed; otherwise return this object."""
+        """Raise FailedRequestsError with the first failure if a request failed; otherwise return this object.
+
+        Raises NoResponseError if the last request got no response within the time limit.
+        """
         if self.failures:
-            raise FailedRequestsError(f"{len(self.failures)} of {len(self.wall_s)} requests failed: {self.failures[0]}")
+            kind = NoResponseError if self.is_hanging else FailedRequestsError
+            raise kind(f"{len(self.failures)} of {len(self.wall_s)} requests failed: {self.failures[0]}")
         return self
 
 
@@ -155,7 +161,7 @@ class Client:
             while True:
                 with lock:
                     number, offset_s = next(waiting, (None, None))
-                if number is None:
+                if number is None or sender.driven.is_hanging:
                     return
                 due = None
                 if offset_s is not None:
@@ -275,10 +281,11 @@ class _Sender:
         """Send one request, whose duration counts from *due* if that is given; returns None if no response came."""
         cpu_before, started, reply = time.thread_time(), self._clock(), None
         try:
-            reply = send(
-                self._url, call.method, call.path, headers=_headers(self._url, call, self._session), body=call.body
-            )
+            headers = _headers(self._url, call, self._session)
+            reply = send(self._url, call.method, call.path, headers=headers, body=call.body, timeout_s=RESPONSE_LIMIT_S)
             failure = _failure(call, reply)
+        except TimeoutError:
+            failure, self.driven.is_hanging = f"no response within {RESPONSE_LIMIT_S:g} s", True
         except OSError as error:
             failure = f"{type(error).__name__}: {error}"
         wall_s, cpu_s = self._clock() - (started if due is None else due), time.thread_time() - cpu_before

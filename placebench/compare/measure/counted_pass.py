@@ -162,7 +162,7 @@ class _Counters:
         if self.work() is None:
             return None, None
         sent, earlier = _calls_on_tables(warm), _calls_on_tables(self._begun)
-        each_later = sum(each.calls for each in later if _is_on_tables(each.sql))
+        each_later = sum(each.calls for each in later if is_on_tables(each.sql))
         return each_later, max(0.0, sent - earlier - requests * each_later)
 
 
@@ -356,7 +356,10 @@ def failures_with_log(name: str, log: Path) -> Iterator[None]:
         raised = _EXCEPTION.search(log.read_text(errors="replace") if log.exists() else "")
         first = f"; the first exception in its log: {raised[1][:_SHOWN_LETTERS]}" if raised else ""
         if raised and _NO_TABLE.search(raised[1]):
-            first += " (each variant has a copy of the database that setup = 'COMMAND' or template_db = 'URL' made)"
+            first += (
+                " (each variant has a copy of the database that setup = 'COMMAND' or template_db = 'URL' made, changed "
+                "by its own migrations with migrate = 'COMMAND')"
+            )
         raise type(error)(f"{name}: {error}{first}; its log: {log}") from error
 
 
@@ -389,10 +392,10 @@ def count_while_timed(prepared: PreparedVariants, read: Mapping[str, Statistics 
 
 
 def _calls_on_tables(each: dict[str, tuple[float, float, float]]) -> float:
-    return sum(calls for sql, (calls, *_) in each.items() if _is_on_tables(sql))
+    return sum(calls for sql, (calls, *_) in each.items() if is_on_tables(sql))
 
 
-def _is_on_tables(sql: str) -> bool:
+def is_on_tables(sql: str) -> bool:
     """Return whether a statement works on tables, unlike a driver's catalogue queries and our digests of tables."""
     return bool(_ON_TABLES.search(sql)) and not _CATALOGUE.search(sql)
 

@@ -2,7 +2,8 @@
 
 Each variant is served once more, and PostgreSQL sends the plans of what its requests run (auto_explain, with psycopg
 and psycopg2). For other drivers and databases, and for roles without that right, EXPLAIN estimates the plan
-(`estimated_plans`). Nothing of this is timed.
+(`estimated_plans`). Where the profiler is not installed beside the application, and in a run without replicates,
+nothing is served: EXPLAIN estimates the plans of the statements that PostgreSQL counted. Nothing of this is timed.
 """
 
 import os
@@ -13,7 +14,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from placebench.compare.keep.records import ChangedPlan
+from placebench.compare.keep.records import ChangedPlan, WirePass
+from placebench.compare.measure.counted_pass import is_on_tables
 from placebench.compare.measure.estimated_plans import estimate_plans, logged_statements
 from placebench.compare.measure.prepared_variants import PreparedVariants
 from placebench.compare.measure.profiled_pass import (
@@ -25,6 +27,7 @@ from placebench.compare.measure.profiled_pass import (
 from placebench.compare.what.variants import Variant
 from placebench.profiler.model.plan import PlanNode
 from placebench.profiler.model.statement import Caller, Statement
+from placebench.profiler.model.statement_facts import statement_facts
 
 _REQUESTS = 2
 """Cycles of requests whose plans are compared."""
@@ -45,34 +48,63 @@ _Planned = dict[str, _PlannedStatement]
 """The statements of a variant by fingerprint."""
 
 
-def compare_plans(prepared: PreparedVariants, pairs: Sequence[tuple[str, str]]) -> list[ChangedPlan]:
+def compare_plans(
+    prepared: PreparedVariants, pairs: Sequence[tuple[str, str]], *, is_served: bool = True
+) -> list[ChangedPlan]:
     """Return the statements of each pair whose plans differ, saved as plans.jsonl.
 
-    Both variants of a pair use the same copy of the data, unless a migration, a server of its own or requests that
-    write tell them apart. A change counts only if the baseline has its plan a second time: statistics that autovacuum
-    gathers in between change plans, too. Takes a start of each variant. Pairs without a plan of both are left out.
+    is_served: whether the variants are started for it; otherwise PostgreSQL only estimates plans, which takes
+    milliseconds. Both variants of a pair use the same copy of the data, unless a migration, a server of its own or
+    requests that write tell them apart. A change counts only if the baseline has its plan a second time: statistics
+    that autovacuum gathers in between change plans, too. Pairs without a plan of both are left out.
     """
     named, made = prepared.named, list[ChangedPlan]()
-    planned: dict[str, _Planned] = {}
-    for name in dict.fromkeys(chain.from_iterable(pairs)):
-        if prepared.databases[name] and not why_not_profiled(named[name]):
-            planned[name] = _planned(prepared, named[name])
-    again: dict[str, _Planned] = {}
+    names = [name for name in dict.fromkeys(chain.from_iterable(pairs)) if prepared.databases[name]]
+    counted = {name: WirePass.load(prepared.folder / f"wire-{name}.json") for name in names}
+    estimated = {name for name, each in counted.items() if each.by_statement}
+    served = {name for name in names if (is_served or name not in estimated) and not why_not_profiled(named[name])}
+
+    def plan(name: str, both: set[str]) -> _Planned:
+        return _planned(prepared, named[name]) if both <= served else _estimated(prepared, counted[name])
+
+    planned: dict[tuple[str, bool], _Planned] = {}
+    again: dict[tuple[str, bool], _Planned] = {}
     for baseline, variant in pairs:
-        if baseline not in planned or variant not in planned:
+        both = {baseline, variant}
+        if not both <= served and not both <= estimated:
             continue
-        found = list(_changes(planned[baseline], planned[variant]))
-        if found and baseline not in again:
-            again[baseline] = _planned(prepared, named[baseline])
-        for key, before, after in found:
-            if key in planned[baseline] and _shapes(again[baseline].get(key)) != _shapes(planned[baseline][key]):
+        first, second = ((name, both <= served) for name in (baseline, variant))
+        for key in (first, second):
+            if key not in planned:
+                planned[key] = plan(key[0], both)
+        found = list(_changes(planned[first], planned[second]))
+        if found and first not in again:
+            again[first] = plan(baseline, both)
+        for fingerprint, before, after in found:
+            known = planned[first].get(fingerprint)
+            if known is not None and _shapes(again[first].get(fingerprint)) != _shapes(known):
                 continue
-            sent = planned[variant][key].statement
+            sent = planned[second][fingerprint].statement
             place = _place(sent.caller, named[variant]) if sent.caller else ""
             made.append(ChangedPlan(baseline, variant, " ".join(sent.sql.split()), place, before, after))
     if planned:
         ChangedPlan.save_all(prepared.folder, made)
     return made
+
+
+def _estimated(prepared: PreparedVariants, counted: WirePass) -> _Planned:
+    """Return the plans that PostgreSQL estimates for the statements on tables that it counted."""
+    sent = [
+        Statement(each.sql, statement_facts(each.sql).fingerprint, 0.0, row_count=round(each.rows / each.calls))
+        for each in counted.by_statement
+        if is_on_tables(each.sql)
+    ]
+    by_fingerprint = {each.fingerprint: each for each in sent}
+    url = prepared.databases[prepared.alike(counted.variant)[0]]
+    return {
+        fingerprint: _PlannedStatement(by_fingerprint[fingerprint], {plan.shape: plan})
+        for fingerprint, plan in estimate_plans(url, sent, {})
+    }
 
 
 def _planned(prepared: PreparedVariants, variant: Variant) -> _Planned:

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 from placebench.errors import LoadError
 
 HEADERS: Mapping[str, str] = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.39"}
-_TIMEOUT_S = 300.0
+RESPONSE_LIMIT_S = 300.0
+"""The longest time in seconds without a byte of a response, and that a body without a length may take."""
 _MAX_BODY_BYTES = 2**29  # the response with all candidates of a million providers has 350 MB
 _PART_BYTES = 2**16
 
@@ -30,7 +31,13 @@ class Reply:
 
 
 def send(
-    url: str, method: str, path: str, *, headers: Mapping[str, str], body: bytes = b"", timeout_s: float = _TIMEOUT_S
+    url: str,
+    method: str,
+    path: str,
+    *,
+    headers: Mapping[str, str],
+    body: bytes = b"",
+    timeout_s: float = RESPONSE_LIMIT_S,
 ) -> Reply:
     """Send a request to the service at *url* on a new connection, because uWSGI's --http-socket closes each connection.
 
@@ -71,16 +78,18 @@ def _unpacked(content: bytes) -> bytes:
 
 def _read_to_end(reply: http.client.HTTPResponse) -> bytes:
     """Read the body of a response that does not state its length; raises OSError if the body does not end."""
-    parts, length, give_up_at = list[bytes](), 0, time.monotonic() + _TIMEOUT_S
+    parts, length, give_up_at = list[bytes](), 0, time.monotonic() + RESPONSE_LIMIT_S
     while part := reply.read1(_PART_BYTES):
         parts.append(part)
         length += len(part)
         if length > _MAX_BODY_BYTES or time.monotonic() > give_up_at:
-            raise OSError(f"its body did not end: {length} bytes in {_TIMEOUT_S + time.monotonic() - give_up_at:.0f} s")
+            raise OSError(
+                f"its body did not end: {length} bytes in {RESPONSE_LIMIT_S + time.monotonic() - give_up_at:.0f} s"
+            )
     return b"".join(parts)
 
 
-def get(url: str, request: str, *, timeout_s: float = _TIMEOUT_S) -> Reply:
+def get(url: str, request: str, *, timeout_s: float = RESPONSE_LIMIT_S) -> Reply:
     """Send GET *request* (path and query) to a service with Placement's API, as `send` does."""
     return send(url, "GET", request, headers=HEADERS, timeout_s=timeout_s)
 

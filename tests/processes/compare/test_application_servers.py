@@ -491,14 +491,17 @@ def test_an_application_that_raises_in_every_request_has_started(
     ],
 )
 def test_a_missing_table_says_where_tables_come_from(exception: str, tmp_path: Path) -> None:
-    """The line names both keys."""
+    """The line names the three keys."""
     log = tmp_path / "server.log"
     log.write_text(f'Traceback (most recent call last):\n  File "views.py", line 1\n{exception}\n')
 
     with pytest.raises(LoadError) as caught, failures_with_log("v1", log):
         raise LoadError("2 of 2 requests failed")
 
-    made = "each variant has a copy of the database that setup = 'COMMAND' or template_db = 'URL' made"
+    made = (
+        "each variant has a copy of the database that setup = 'COMMAND' or template_db = 'URL' made, changed by its "
+        "own migrations with migrate = 'COMMAND'"
+    )
     assert f"{exception} ({made}); its log: " in str(caught.value)
 
 

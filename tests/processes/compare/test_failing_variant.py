@@ -6,10 +6,14 @@ from pathlib import Path
 import pytest
 
 from placebench.cli import main
+from placebench.compare.load import client_process
 
 APP = """
-import os
+import os, time
 from pathlib import Path
+
+if os.environ.get("STARTS_NOT"):
+    raise ImportError("no settings")
 
 def wsgi(environ, start_response):
     if crashes := os.environ.get("CRASHES_AT"):  # the n-th request of all its processes
@@ -17,6 +21,10 @@ def wsgi(environ, start_response):
             served.write(b".")
             if served.tell() == int(crashes):
                 os.abort()
+    if os.environ.get("HANGS"):
+        with open("asked", "a") as asked:
+            asked.write(".")
+        time.sleep(60)
     if os.environ.get("FAILS"):
         raise LookupError("no such shelf")
     start_response("200 OK", [("Content-Type", "text/plain")])
@@ -34,6 +42,12 @@ server = "gunicorn"
 
 [variants.bad]
 env = { FAILS = "1" }
+
+[variants.hanging]
+env = { HANGS = "1" }
+
+[variants.unstarted]
+env = { STARTS_NOT = "1" }
 
 [variants.crashing]
 env = { CRASHES_AT = "20" }
@@ -63,6 +77,47 @@ def test_the_variant_that_fails_alone_fails_the_run(
     assert "LookupError: no such shelf" in captured.err
     assert same is json.loads(captured.out)["same_responses"]
     assert f"<{tag} " in (tmp_path / "run" / "junit.xml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("variants", "code", "end"),
+    [
+        (("good", "unstarted"), 1, "ImportError: no settings; good starts; no speed is printed"),
+        (("unstarted", "good"), 2, "ImportError: no settings"),
+    ],
+)
+def test_the_variant_that_does_not_start_is_named(
+    variants: tuple[str, str],
+    code: int,
+    end: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A change that does not start fails its gate, as one whose requests fail; a baseline cannot be compared with."""
+    (tmp_path / "service.py").write_text(APP)
+    (tmp_path / "plan.toml").write_text(PLAN)
+    monkeypatch.chdir(tmp_path)
+
+    assert code == main(["compare", *variants, "--plan", "plan.toml", "-n", "0", "-o", "run", "-q"])
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("placebench compare: unstarted: service:wsgi cannot be imported by ")
+    assert said.endswith(end)
+
+
+@pytest.mark.long
+def test_a_variant_that_never_responds_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After the first request without a response no other is sent, and the count is not repeated."""
+    (tmp_path / "service.py").write_text(APP)
+    (tmp_path / "plan.toml").write_text(PLAN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(client_process, "RESPONSE_LIMIT_S", 1.0)
+
+    assert 1 == main(["compare", "good", "hanging", "--plan", "plan.toml", "-n", "0", "-o", "run", "-q"])
+    assert "hanging: 1 of 1 requests failed: /: no response within 1 s; its log: " in capsys.readouterr().err
+    assert "." == (tmp_path / "asked").read_text()
 
 
 @pytest.mark.long
