@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from placebench.cli import main
-from placebench.compare.load import client_process
 
 APP = """
-import os, time
+import os
 from pathlib import Path
 
 if os.environ.get("STARTS_NOT"):
@@ -21,10 +20,6 @@ def wsgi(environ, start_response):
             served.write(b".")
             if served.tell() == int(crashes):
                 os.abort()
-    if os.environ.get("HANGS"):
-        with open("asked", "a") as asked:
-            asked.write(".")
-        time.sleep(60)
     if os.environ.get("FAILS"):
         raise LookupError("no such shelf")
     start_response("200 OK", [("Content-Type", "text/plain")])
@@ -42,9 +37,6 @@ server = "gunicorn"
 
 [variants.bad]
 env = { FAILS = "1" }
-
-[variants.hanging]
-env = { HANGS = "1" }
 
 [variants.unstarted]
 env = { STARTS_NOT = "1" }
@@ -103,21 +95,6 @@ def test_the_variant_that_does_not_start_is_named(
     said = capsys.readouterr().err.strip()
     assert said.startswith("placebench compare: unstarted: service:wsgi cannot be imported by ")
     assert said.endswith(end)
-
-
-@pytest.mark.long
-def test_a_variant_that_never_responds_is_asked_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """After the first request without a response no other is sent, and the count is not repeated."""
-    (tmp_path / "service.py").write_text(APP)
-    (tmp_path / "plan.toml").write_text(PLAN)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(client_process, "RESPONSE_LIMIT_S", 1.0)
-
-    assert 1 == main(["compare", "good", "hanging", "--plan", "plan.toml", "-n", "0", "-o", "run", "-q"])
-    assert "hanging: 1 of 1 requests failed: /: no response within 1 s; its log: " in capsys.readouterr().err
-    assert "." == (tmp_path / "asked").read_text()
 
 
 @pytest.mark.long

@@ -7,27 +7,32 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from made_records import run_head
 
-from placebench.compare.keep.run_folder import claim_folder
+from placebench.compare.keep.run_folder import RunFolder, claim_folder
+from placebench.compare.load import client_process
 from placebench.compare.load.client_process import Client, _without_own_port, body_file
 from placebench.compare.load.clients import http_client
 from placebench.compare.what import http_request
 from placebench.compare.what.canonical_response import parse_response
 from placebench.compare.what.http_request import Reply
-from placebench.errors import LoadError
+from placebench.errors import LoadError, NoResponseError
 from placebench.lab.placement_api import placement_workload
 
 DIGEST = parse_response(b"0123456789").digest
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers 200 with ten bytes, or a document at /same and /other, and 503 below /broken."""
+    """Answers 200 with ten bytes, or a document at /same and /other, 503 below /broken, and never at /silent."""
 
     count = 0
 
     def do_GET(self) -> None:
         """One answer."""
         type(self).count += 1
+        if self.path == "/silent":
+            self.rfile.read(1)  # until the client closes the connection
+            return
         bodies = {
             "/same": b'{"a": 1, "b": 2}' if self.count % 2 else b'{"b": 2, "a": 1}',
             "/other": b'{"count": %d}' % self.count,
@@ -80,7 +85,7 @@ def test_a_body_is_left_once_by_its_canonical_digest(client: Client, url: str, t
     assert [path.name for path in tmp_path.iterdir()] == [f"{digest}.body"]
 
 
-@pytest.mark.parametrize(("limit", "value"), [("_MAX_BODY_BYTES", 1), ("_TIMEOUT_S", 0.2)])
+@pytest.mark.parametrize(("limit", "value"), [("_MAX_BODY_BYTES", 1), ("RESPONSE_LIMIT_S", 0.2)])
 def test_a_body_that_does_not_end_is_a_failure(
     limit: str, value: float, client: Client, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +96,19 @@ def test_a_body_that_does_not_end_is_a_failure(
     (failure,) = client.drive(url, placement_workload("/endless")).failures
 
     assert failure.startswith("/endless: OSError: its body did not end: ")
+
+
+def test_a_server_that_never_responds_is_asked_once(
+    client: Client, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No other request is sent after the first without a response, and no measurement is repeated after it."""
+    monkeypatch.setattr(client_process, "RESPONSE_LIMIT_S", 0.1)
+    monkeypatch.setattr(Handler, "count", 0)
+    run = RunFolder(tmp_path, run_head())
+
+    with pytest.raises(NoResponseError, match=r"^1 of 1 requests failed: /silent: no response within 0\.1 s$"):
+        run.try_twice("count", lambda: client.drive(url, placement_workload("/silent"), times=3).check())
+    assert Handler.count == 1
 
 
 def test_a_server_that_is_gone_is_a_failure(client: Client) -> None:
