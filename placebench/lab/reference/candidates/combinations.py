@@ -6,7 +6,7 @@ The main class is `Combinations`, which both algorithms use: a solution of one g
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, product
 from math import prod
@@ -50,8 +50,8 @@ def large_first(groups: Sequence[RequestGroup], contended: Container[str]) -> li
 class StepLimit:
     """Counts the steps that the searches of one request take in vain, at all anchors together.
 
-    They are those that led to no candidate although a matching allowed them. A step is one group's share of trying a
-    solution or of repairing the matchings.
+    They are those that led to no candidate although a matching allowed them, or that a packing undoes. A step is one
+    group's share of trying a solution or of repairing the matchings.
     """
 
     def __init__(self, steps: int | None = None) -> None:
@@ -179,7 +179,6 @@ class Combinations(ABC, Generic[_Solution]):
         """
         dead_ends: set[Hashable] = set()
         completion: Completion | None = None
-        kinds: Mapping[int, int] = {}
         is_patient = True
         counted = 0  # the questions to the completion before the last combination or dead end
         placed: list[Placed[_Solution]] = [Placed((), (), {}, frozenset())]  # for each depth, the groups before it
@@ -194,8 +193,9 @@ class Combinations(ABC, Generic[_Solution]):
                     is_dead_end[count] = False
                     counted = completion.questions if completion else 0
                     yield longer.solutions
-                elif not (dead_ends and self._state(longer, kinds) in dead_ends):
+                elif not (dead_ends and self._state(longer) in dead_ends):
                     if completion and not completion.exists(longer.providers):
+                        dead_ends.add(self._state(longer))
                         continue
                     placed.append(longer)
                     untried.append(iter(options[len(longer.solutions)]))
@@ -205,7 +205,7 @@ class Combinations(ABC, Generic[_Solution]):
                 finished = placed.pop()
                 untried.pop()
                 if is_dead_end.pop():
-                    dead_ends.add(self._state(finished, kinds))
+                    dead_ends.add(self._state(finished))
                     if completion:
                         self._step_limit.spend(len(options) * (len(options[count]) + completion.questions - counted))
                         counted = completion.questions
@@ -213,7 +213,7 @@ class Combinations(ABC, Generic[_Solution]):
                     is_dead_end[-1] = False
             if is_patient and len(dead_ends) >= PATIENCE:
                 is_patient = False
-                completion, kinds = self._completion(options), self._interchangeable(options)
+                completion = self._completion(options)
                 for depth, each in enumerate(placed):
                     if completion and not completion.exists(each.providers):
                         del placed[depth:], untried[depth:], is_dead_end[depth:]
@@ -252,6 +252,7 @@ class Combinations(ABC, Generic[_Solution]):
                 subtrees=self._subtrees,
                 free=self._free,
                 lineage=self._lineage,
+                spend=self._step_limit.spend,
             )
         )
 
@@ -313,41 +314,9 @@ class Combinations(ABC, Generic[_Solution]):
             free[key[1]] += self._free[key]
         return all(free[class_number] >= amount for class_number, amount in self._wanted.items())
 
-    def _state(self, placed: Placed[_Solution], kinds: Mapping[int, int]) -> Hashable:
-        """Return all that matters for later groups: equal states can be extended in the same ways.
-
-        kinds: equal numbers for interchangeable providers, or empty; states are then equal for any of these.
-        """
-        solutions, sums = placed.solutions, placed.sums
-        if kinds:
-            used: dict[int, list[InventoryKey]] = {
-                provider: [(-1, 0)] for providers in placed.taken for provider in providers
-            }
-            for (provider, class_number), amount in sums.items():
-                used.setdefault(provider, []).append((class_number, amount))
-            alike = Counter((kinds[provider], frozenset(amounts)) for provider, amounts in used.items())
-            return len(solutions), frozenset(alike.items())
-        count = len(solutions)
+    def _state(self, placed: Placed[_Solution]) -> Hashable:
+        """Return all that matters for later groups: equal states can be extended in the same ways."""
+        count = len(placed.solutions)
         unfinished = (groups[: bisect_left(groups, count)] for groups in self._subtrees if groups[-1] >= count)
         below = tuple(frozenset(chain.from_iterable(map(placed.providers.__getitem__, some))) for some in unfinished)
-        return count, placed.taken, below, frozenset(sums.items())
-
-    def _interchangeable(self, options: Sequence[Sequence[_Solution]]) -> Mapping[int, int]:
-        """Return a number for each provider, equal for interchangeable ones; empty if their places in a tree matter."""
-        groups_of: dict[int, list[int]] = defaultdict(list)
-        for group, solutions in enumerate(() if self._subtrees else options):
-            for providers in map(self._providers, solutions):
-                if len(providers) != 1:
-                    return {}
-                groups_of[providers[0]].append(group)
-        numbers: dict[Hashable, int] = {}
-        kinds = {}
-        for provider, groups in groups_of.items():
-            free = tuple([self._free[provider, number] for group in groups for number in self._demands[group]])
-            kind = tuple(groups), free, self._traits_met(provider)
-            kinds[provider] = numbers.setdefault(kind, len(numbers))
-        return kinds
-
-    def _traits_met(self, provider: int) -> int:  # noqa: ARG002
-        """Return the traits, as bits, with which the provider helps a group that spreads over several providers."""
-        return 0
+        return count, placed.taken, below, frozenset(placed.sums.items())

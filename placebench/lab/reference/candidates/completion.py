@@ -1,8 +1,9 @@
 """Decides whether some groups' solutions can be completed to a combination, without trying combinations: `Completion`.
 
 The question is answered by bipartite matchings between groups and providers (`Matching`), which augmenting paths keep
-up to date while the search moves on. Sources: Hall, "On Representatives of Subsets" (1935); Kuhn, "The Hungarian Method
-for the Assignment Problem" (1955). docs/lab/algorithms.md says for which requests the answer is exact.
+up to date while the search moves on, and by `Packing` if groups want different amounts. Sources: Hall, "On
+Representatives of Subsets" (1935); Kuhn, "The Hungarian Method for the Assignment Problem" (1955).
+docs/lab/algorithms.md says for which requests the answer is exact.
 """
 
 from collections import defaultdict
@@ -12,6 +13,7 @@ from itertools import accumulate, repeat
 from typing import Final
 
 from placebench.lab.reference.candidates.memo import Memo
+from placebench.lab.reference.candidates.packing import Packing
 
 MAX_ATTEMPTS: Final = 1000
 """The maximum number of choices of topmost providers, for all same_subtree together, that one question tries."""
@@ -120,23 +122,37 @@ class CompletionRules:
     """The largest amount that a provider can give of a contended class, by their numbers."""
     lineage: Callable[[int], Iterable[Hashable]]
     """A function that returns the provider and its ancestors, from the bottom up."""
+    spend: Callable[[int], None]
+    """A function that counts steps in vain, and raises BadRequest if there are too many."""
 
 
 class Completion:
     """Answers whether the solutions of the first groups can be completed at one anchor.
 
-    "No" is always right. "Yes" may be wrong if the groups want different amounts of a class, if the group without a
-    suffix wants a class that others want too, or if there are several same_subtree.
+    "No" is always right. "Yes" may be wrong if the group without a suffix wants a class that others want too, or if
+    there are several same_subtree.
     """
 
     def __init__(self, rules: CompletionRules) -> None:
-        """Make a matching for each set of groups that compete for the same providers."""
+        """Make a matching for each set of groups that compete for the same providers, and a packing for all others."""
         self._options = rules.options
         self._subtrees = rules.subtrees
-        competing: dict[tuple[int, ...], None] = {}
         single = [group for group, options in enumerate(rules.options) if options]
-        for class_number, amount in sorted({item for group in single for item in rules.demands[group].items()}):
-            groups = tuple(group for group in single if rules.demands[group].get(class_number, 0) >= amount)
+        # Groups are packed if others want different amounts of a class; if each has its own provider, none competes.
+        different: dict[int, set[frozenset[tuple[int, int]]]] = defaultdict(set)
+        for group in single:
+            for class_number in rules.demands[group]:
+                different[class_number].add(frozenset(rules.demands[group].items()))
+        packed = {
+            group: rules.demands[group]
+            for group in single
+            if not rules.exclusive and any(len(different[number]) > 1 for number in rules.demands[group])
+        }
+        self._packing = Packing(packed, rules.options, rules.free, rules.spend) if packed else None
+        competing: dict[tuple[int, ...], None] = {}
+        matched = [group for group in single if group not in packed]
+        for class_number, amount in sorted({item for group in matched for item in rules.demands[group].items()}):
+            groups = tuple(group for group in matched if rules.demands[group].get(class_number, 0) >= amount)
             competing[groups] = None
         self._matchings = [Matching(groups, rules.exclusive, _capacity(groups, rules)) for groups in competing]
         if alone := [group for group in single if group in rules.exclusive]:
@@ -149,10 +165,11 @@ class Completion:
             lambda key: [provider for provider in rules.options[key[0]] if provider in below[key[1]]]
         )
         self._tops = [self._find_tops(groups) for groups in rules.subtrees]
-        matched = {group for groups in competing for group in groups}.union(alone)
+        contended = {group for groups in competing for group in groups}.union(alone, packed)
         self._uncontended = sorted(
-            {group for groups in rules.subtrees for group in groups if rules.options[group]} - matched
+            {group for groups in rules.subtrees for group in groups if rules.options[group]} - contended
         )
+        self._placement: Mapping[int, int] = {}  # where the packing has its groups
         self._witness: _Allowed | None = None  # if the last question had a "yes": the providers that it allowed
         self.questions = 0
         """The number of restrictions for which the matchings were repaired until now."""
@@ -183,6 +200,11 @@ class Completion:
             if not is_repaired_below and not all(matching.repair(allowed) for matching in self._matchings):
                 continue
             if len(stack) > len(self._subtrees):
+                if self._packing:
+                    placement = self._packing.place(allowed)
+                    if placement is None:
+                        continue
+                    self._placement = placement
                 self._witness = allowed
                 return True
             number = len(stack) - 1
@@ -200,8 +222,11 @@ class Completion:
 
         The second is about groups that compete with no other; they have a same_subtree.
         """
-        return all(matching.assigns(placed) for matching in self._matchings) and all(
-            placed[group][0] in witness[group] for group in self._uncontended if group < len(placed)
+        count = len(placed)
+        return (
+            all(matching.assigns(placed) for matching in self._matchings)
+            and all(placed[group][0] == provider for group, provider in self._placement.items() if group < count)
+            and all(placed[group][0] in witness[group] for group in self._uncontended if group < count)
         )
 
     def _find_tops(self, groups: Sequence[int]) -> Sequence[int]:

@@ -4,10 +4,10 @@ The main classes are `Anchor` and `AnchorCombinations`. A position is the place 
 positions after those are sharing providers that the tree can use.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import or_
 from typing import NamedTuple
 
@@ -150,6 +150,10 @@ class AnchorCombinations(Combinations[int]):
                 options += [_givers(self._anchor, number, group, nth) for nth in range(len(group.resources))]
             else:
                 options.append(_solvers(self._anchor, number))
+        for place in range(first, end if self._traits else first):
+            # Traits that no other class's provider can have.
+            own = self._traits & ~self._traits_of(chain(*options[first:place], *options[place + 1 : end]))
+            options[place] = [each for each in options[place] if own & ~self._traits_of([each]) == 0]
         meets = (self._traits_of(positions) for positions in reversed(options[first:end]))
         self._traits_to_come = [*accumulate(meets, or_, initial=0)][::-1]
         places = sorted(range(len(self._order)), key=self._order.__getitem__)
@@ -170,12 +174,9 @@ class AnchorCombinations(Combinations[int]):
                 return False
         return super()._keep_together(placed, checked)
 
-    def _state(self, placed: Placed[int], kinds: Mapping[int, int]) -> Hashable:
+    def _state(self, placed: Placed[int]) -> Hashable:
         traits = self._traits and self._traits_of(placed.solutions[self._first : self._end])
-        return super()._state(placed, kinds), traits
-
-    def _traits_met(self, provider: int) -> int:
-        return self._traits and self._anchor.relevance(provider).meets
+        return super()._state(placed), traits
 
     def _traits_of(self, positions: Iterable[int]) -> int:
         """Return the required sets of the spreading group, as bits, of which one of these providers has a trait."""
