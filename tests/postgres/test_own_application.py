@@ -97,11 +97,12 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def compare(server: Server, tmp_path: Path, shop: Path, capsys: pytest.CaptureFixture[str]) -> Compare:
-    """The command with these arguments, on the tests' server: exit code, last line on stderr, run."""
+    """The command with these arguments, on the tests' server unless the plan has SQLite: exit code, last line, run."""
 
     def run(*arguments: str) -> tuple[int, str, results.Run | None]:
-        out = tmp_path / "run"
-        code = main(["compare", *arguments, "--server", server.url, "--rounds", "1", "-o", str(out)])
+        out, is_on_sqlite = tmp_path / "run", 'database = "sqlite"' in (shop / "pyproject.toml").read_text()
+        where = [] if is_on_sqlite else ["--server", server.url]
+        code = main(["compare", *arguments, *where, "--rounds", "1", "-o", str(out)])
         last = capsys.readouterr().err.strip().splitlines()[-1]
         return code, last, results.load(out) if (out / "run.json").is_file() else None
 
