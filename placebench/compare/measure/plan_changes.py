@@ -60,7 +60,8 @@ def compare_plans(
     """
     named, made = prepared.named, list[ChangedPlan]()
     names = [name for name in dict.fromkeys(chain.from_iterable(pairs)) if prepared.databases[name]]
-    counted = {name: WirePass.load(prepared.folder / f"wire-{name}.json") for name in names}
+    passes = {name: prepared.folder / f"wire-{name}.json" for name in names}
+    counted = {name: WirePass.load(path) for name, path in passes.items() if path.is_file()}
     estimated = {name for name, each in counted.items() if each.by_statement}
     served = {name for name in names if (is_served or name not in estimated) and not why_not_profiled(named[name])}
 

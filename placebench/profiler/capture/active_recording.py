@@ -336,8 +336,13 @@ class ActiveRecording(RecordingContext):
                 return states, *gone
 
     def _open_transactions(self) -> list[int]:
-        """Return the numbers of the transactions that the driver has open now; a closed connection has none."""
-        found = []
+        """Return the numbers of the transactions that the driver has open now; a closed connection has none.
+
+        A connection on which a statement still runs is in its transaction. It is not asked: sqlite3 would wait for the
+        statement with the GIL held, for ever if that calls a function in Python.
+        """
+        found, every = [], (*self.statements, *self.steps)
+        running = {id(each.connection) for each in every if each.execute_s is None and each.error is None}
         for key, state in self._all_states()[0].items():
             kept = None if key is None else self._kept.get(key)
             connection: Any = kept() if isinstance(kept, ref) else kept
@@ -345,7 +350,7 @@ class ActiveRecording(RecordingContext):
             if state.transaction is None or closed or not hasattr(connection, "in_a_transaction"):
                 continue
             try:
-                if connection.in_a_transaction():
+                if id(state) in running or connection.in_a_transaction():
                     found.append(state.transaction)
             except Exception as error:  # noqa: BLE001  the driver's error for a connection that it has closed
                 _LOG.debug("a connection does not tell whether it is in a transaction", exc_info=error)
