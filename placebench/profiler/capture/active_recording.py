@@ -341,8 +341,8 @@ class ActiveRecording(RecordingContext):
         A connection on which a statement still runs is in its transaction. It is not asked: sqlite3 would wait for the
         statement with the GIL held, for ever if that calls a function in Python.
         """
-        found, every = [], (*self.statements, *self.steps)
-        running = {id(each.connection) for each in every if each.execute_s is None and each.error is None}
+        found = []
+        running = {id(each.connection) for each in self.statements if each.execute_s is None and each.error is None}
         for key, state in self._all_states()[0].items():
             kept = None if key is None else self._kept.get(key)
             connection: Any = kept() if isinstance(kept, ref) else kept
