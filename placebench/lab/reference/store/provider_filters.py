@@ -55,20 +55,24 @@ def parse_filters(parameters: Mapping[str, list[str]]) -> ProviderFilters:
 
 
 def conditions(connection: Connection, chosen: ProviderFilters) -> list[ColumnElement[bool]]:
-    """Return the filters as conditions on resource_providers; up to 5 statements.
+    """Return the filters as conditions on resource_providers; up to 6 statements.
 
     Raises BadRequest for an unknown trait or class, in Placement's order: if the tree is unknown, traits and classes
-    are not checked; if no provider has the traits or aggregates, classes are not checked.
+    are not checked; if no provider has the required traits, neither forbidden ones nor classes are; if no provider is
+    in the aggregates, classes are not.
     """
     group = chosen.group
     if chosen.in_tree and _nobody_is_left(
         connection, [_OWN.uuid == chosen.in_tree, _OWN.root_provider_id.is_not(None)]
     ):
         return [false()]
-    trait_ids = TRAITS.ids(connection, group.forbidden.union(*group.required))
+    trait_ids = TRAITS.ids(connection, frozenset[str]().union(*group.required))
     required = [_has_any_trait([trait_ids[name] for name in names]) for names in group.required]
+    if _nobody_is_left(connection, required):
+        return [false()]
+    forbidden_ids = TRAITS.ids(connection, group.forbidden)
     members = [_is_in_any_aggregate(uuids) for uuids in group.member_of]
-    if _nobody_is_left(connection, required) or _nobody_is_left(connection, members):
+    if _nobody_is_left(connection, members):
         return [false()]
     class_ids = RESOURCE_CLASSES.ids(connection, [name for name, _ in group.resources])
     own: list[ColumnElement[bool]] = []
@@ -85,7 +89,7 @@ def conditions(connection: Connection, chosen: ProviderFilters) -> list[ColumnEl
         *required,
         *members,
         *(_has_capacity(class_ids[name], amount) for name, amount in group.resources),
-        *(~_has_any_trait([trait_ids[name]]) for name in group.forbidden),
+        *(~_has_any_trait([forbidden_ids[name]]) for name in group.forbidden),
         *(~_is_in_any_aggregate({uuid}) for uuid in group.not_member_of),
     ]
 

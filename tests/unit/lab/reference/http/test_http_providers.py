@@ -257,6 +257,15 @@ def test_the_list_is_narrowed_by_every_filter(tree: Any, query: str, names: list
     assert [provider["name"] for provider in found] == names
 
 
+def test_unknown_forbidden_traits_are_looked_up_after_the_required_ones(tree: Any) -> None:
+    """No provider has a required trait: an empty list, as in Placement; else an unknown name is refused."""
+    none, some = "required=HW_CPU_X86_AVX", f"in_tree={uuid(3)}"
+
+    assert {"resource_providers": []} == tree.get(f"/resource_providers?{none}&required=!CUSTOM_NOBODY")
+    for query in (f"{some}&required=!CUSTOM_NOBODY", f"{none}&required=CUSTOM_NOBODY"):
+        assert (400, "placement.undefined_code") == tree.outcome("GET", f"/resource_providers?{query}", None)
+
+
 @pytest.mark.parametrize("query", ["?uuid=x", "?in_tree=x", f"?uuid={uuid(1).replace('-', '')}", "?a=b", "?name=%ff"])
 def test_a_filter_that_cannot_be_read(service: Any, query: str) -> None:
     """A UUID without its form, an unknown name, or no UTF-8 is a bad request."""
