@@ -29,7 +29,7 @@ _PLACE_STEPS: Final = 6  # each group and each provider, when the groups do not 
 
 class _Bin(NamedTuple):
     options: int  # the number of groups that fit alone
-    room: int  # the unused amounts of all classes
+    capacity: int  # the unused amounts of all classes
     able: int  # the set of groups that fit alone
     provider: int
 
@@ -73,7 +73,7 @@ class Packing:
             sum(amount << shift for amount, shift in zip(amounts, self._shifts, strict=True))
             for amounts in zip(*self._amounts, strict=True)
         ]
-        self._room: dict[int, int] = {}
+        self._capacity: dict[int, int] = {}
         largest = [0] * len(classes)
         self._able = defaultdict[int, int](int)  # for each provider: the groups that can use it
         used = set[tuple[int, int]]()
@@ -85,11 +85,13 @@ class Packing:
             index = classes.index(number)
             most = min(free[provider, number] // units[index], totals[index])
             largest[index] = max(largest[index], most)
-            self._room[provider] = self._room.get(provider, guards) + (most << self._shifts[index])
+            self._capacity[provider] = self._capacity.get(provider, guards) + (most << self._shifts[index])
         self._most = [most if most <= _MAX_BITS else 0 for most in largest]  # 0: no sums are computed
         sizes = self._sizes
         self._fitting = Memo[int, int](
-            lambda room: sum([1 << number for number, size in enumerate(sizes) if (room - size) & guards == guards])
+            lambda capacity: sum(
+                [1 << number for number, size in enumerate(sizes) if (capacity - size) & guards == guards]
+            )
         )
         self._sums: dict[tuple[int, int], int] = {}  # the possible sums of a class, by its index and the set of groups
         self._sum_steps = 0  # those of computing sums that are not yet spent
@@ -99,7 +101,7 @@ class Packing:
 
         allowed: the providers that each group of the request may use, among its options.
         """
-        room, guards = self._room.copy(), self._guards
+        capacity, guards = self._capacity.copy(), self._guards
         placed = dict[int, int]()
         restricted = defaultdict[int, int](int)
         free, left = 0, 0  # the groups that may use all of their options, and these with the restricted ones
@@ -114,13 +116,13 @@ class Packing:
                         restricted[provider] |= 1 << number
             else:
                 placed[group] = provider = providers[0]
-                room[provider] -= self._sizes[number]
-                if room[provider] & guards != guards:
+                capacity[provider] -= self._sizes[number]
+                if capacity[provider] & guards != guards:
                     return None
         bins = []
         for provider, members in self._able.items():
-            if fitting := (members & free | restricted[provider]) & self._fitting[room[provider]]:
-                bins.append(_Bin(fitting.bit_count(), room[provider], fitting, provider))
+            if fitting := (members & free | restricted[provider]) & self._fitting[capacity[provider]]:
+                bins.append(_Bin(fitting.bit_count(), capacity[provider], fitting, provider))
         packed = self._pack(left, bins, allowed) if left else {}
         if packed is None:
             self._spend(_PLACE_STEPS * (len(self._groups) + len(bins)))
@@ -165,14 +167,14 @@ class Packing:
     def _fillings(self, bin_number: int, left: int) -> Iterator[int]:
         """Yield the sets of groups with which to fill the bin, if this and later ones are to take the groups left."""
         after, after_run = self._later[bin_number + 1], self._later[self._run_end[bin_number]]
-        _, room, able, _ = self._bins[bin_number]
+        _, capacity, able, _ = self._bins[bin_number]
         own = able & left
         if left & ~(own | after):
             return
         members = [number for number in range(own.bit_length()) if own >> number & 1]
         checks = []
         for index, shift in enumerate(self._shifts):
-            most = room >> shift & self._field
+            most = capacity >> shift & self._field
             if (unused := self._unused(index, bin_number, left)) < 0:
                 return
             unused = min(unused, most)
@@ -184,26 +186,28 @@ class Packing:
         sizes = [self._sizes[number] for number in members]
         skips = [bisect_left(members, self._kind_end[number]) for number in members]
         field, guards = self._field, self._guards
-        stack = [(0, 0, room)]
+        stack = [(0, 0, capacity)]
         steps = 0
         while stack:
-            place, chosen, room = stack.pop()
+            place, chosen, capacity = stack.pop()
             steps += _TRIAL_STEPS
             for shift, most, window, sums, is_exact in checks:
-                # The groups from this place on have to fill at least this amount, and at most the room.
-                least = (room >> shift & field) - most
+                # The groups from this place on have to fill at least this amount, and at most the capacity.
+                least = (capacity >> shift & field) - most
                 if least > 0 and not (sums[place] >> least & window if is_exact else sums[place] >= least):
                     break
             else:
-                while place < count and (room - sizes[place]) & guards != guards and not forced >> members[place] & 1:
+                while (
+                    place < count and (capacity - sizes[place]) & guards != guards and not forced >> members[place] & 1
+                ):
                     place += 1
                 if place < count:
                     bit = 1 << members[place]
                     if not forced & bit:
-                        stack.append((skips[place], chosen, room))
-                    if (room - sizes[place]) & guards == guards:
-                        stack.append((place + 1, chosen | bit, room - sizes[place]))
-                elif not self._fitting[room] & own & ~chosen:
+                        stack.append((skips[place], chosen, capacity))
+                    if (capacity - sizes[place]) & guards == guards:
+                        stack.append((place + 1, chosen | bit, capacity - sizes[place]))
+                elif not self._fitting[capacity] & own & ~chosen:
                     yield chosen
                     self._spend(steps)
                     steps = 0
@@ -214,8 +218,8 @@ class Packing:
         amounts, shift = self._amounts[index], self._shifts[index]
         unused = -sum([amount for number, amount in enumerate(amounts) if left >> number & 1])
         for number in range(bin_number, len(self._bins)):
-            _, room, able, _ = self._bins[number]
-            most = room >> shift & self._field
+            _, capacity, able, _ = self._bins[number]
+            most = capacity >> shift & self._field
             if number > bin_number and self._most[index]:
                 most = (self._possible(index, able & left) & (2 << most) - 1).bit_length() - 1
             unused += most
