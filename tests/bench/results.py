@@ -172,7 +172,7 @@ RECIPES = (
     Recipe(
         "matrix-pythons",
         ("matrix-pythons.json",),
-        run="lab study matrix docs/lab/matrices/pythons-small.toml -n 8",
+        run="lab study matrix docs/lab/matrices/pythons-small.toml -n 12",
         smoke=_LEAST_MATRIX,
         minutes=9,
     ),
