@@ -124,7 +124,8 @@ def bench_losses(arguments: argparse.Namespace, say: Callable[..., None], __: Ca
             seen: dict[str, list[WriteCheck]] = {case.name: [] for case in cases}
             for _ in range(arguments.repeats):
                 for case in cases:
-                    seen[case.name].append(_check_writes(case, postgres, Path(folder), arguments, say))
+                    telemetry = Path(folder) / "telemetry" if case is DRAWN and not seen[case.name] else None
+                    seen[case.name].append(_check_writes(case, postgres, Path(folder), telemetry, arguments, say))
             head = measured_here(postgres.url())
         finally:
             postgres.stop()
@@ -138,8 +139,14 @@ def bench_losses(arguments: argparse.Namespace, say: Callable[..., None], __: Ca
 
 
 def _check_writes(
-    case: Case, postgres: PersistentServer, folder: Path, arguments: argparse.Namespace, say: Callable[..., None]
+    case: Case,
+    postgres: PersistentServer,
+    folder: Path,
+    telemetry: Path | None,
+    arguments: argparse.Namespace,
+    say: Callable[..., None],
 ) -> WriteCheck:
+    """The account of one run; its picture is drawn if *telemetry* names a folder."""
     url = _prepared(postgres, case)
     pool = {"PLACEBENCH_POOL_SIZE": str(case.pool_size)}
     spec = ServerSpec(database_url=url, processes=2, threads=10, environment=pool)
@@ -151,7 +158,7 @@ def _check_writes(
             time_s=arguments.losing_s,
             database_url=url,
             response_timeout_s=60,
-            telemetry=folder / "telemetry" if case is DRAWN else None,
+            telemetry=telemetry,
         )
         disturbing = beside.submit(case.disturb, Place(postgres, served, url, arguments.losing_s))
         result = run_load(load, folder=folder)
@@ -159,8 +166,8 @@ def _check_writes(
     assert result.write_check is not None
     for line in write_check_lines(result.write_check):
         say(case.name, line)
-    if load.telemetry:
-        (arguments.out / "losses.svg").write_text(_picture(load.telemetry))
+    if telemetry:
+        (arguments.out / "losses.svg").write_text(_picture(telemetry))
     return result.write_check
 
 

@@ -493,14 +493,14 @@ def waiting() -> str:
 
 @figure
 def saturation_knees() -> str:
-    """Runs of 0.2 have `overload` as the name of a rate that is `max` since."""
+    """The knee of each variant, and what became of instances at twice its rate."""
     rows = [
         (
             f"`{row['variant']}`",
             f"`{raw(file)['settings']['objective']}`",
             row["n"],
             _of_repeats(row, "knee"),
-            _of_repeats(row, "max" if "max_per_s" in row else "overload"),
+            _of_repeats(row, "max"),
             units.percent(row["overload_failed"]),
             units.percent(row["overload_timeouts"]),
             units.percent(row["refused_share"]),
@@ -524,6 +524,30 @@ def _of_knee(variant: str) -> Callable[[], str]:
 
 
 FIGURES |= {f"saturation-{name}": _of_knee(name) for name in ("placement", "tuned", "dedup", "cached")}
+
+
+def _of_knees(variant: str) -> Callable[[], str]:
+    """The knee of the variant, as a multiple of that of the variant it was measured with."""
+
+    def made() -> str:
+        (row,) = (row for file in SATURATION for row in raw(file)["rows"] if row["variant"] == variant)
+        low, high = row["ratio_low"], row["ratio_high"]
+        return f"{row['ratio']:.2f}× [{low:.2f}, {high:.2f}; n = {row['n']}]"
+
+    return made
+
+
+FIGURES |= {f"saturation-{name}-times": _of_knees(name) for name in ("tuned", "cached")}
+
+
+@figure
+def saturation_overload() -> str:
+    """What was claimed at twice the knee, as a share of the knee of the same repeat; the range over the repeats."""
+    shares: dict[str, list[float]] = {}
+    for each in chain.from_iterable(raw(file)["measurements"] for file in SATURATION):
+        values = each["values"]
+        shares.setdefault(each["point"]["variant"], []).append(values["max_per_s"] / values["knee_per_s"])
+    return ", ".join(f"`{name}` {min(each):.2f} to {max(each):.2f}" for name, each in shares.items())
 
 
 def _of_repeats(row: dict[str, Any], name: str) -> str:

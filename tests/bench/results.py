@@ -256,26 +256,26 @@ RECIPES = (
     Recipe(
         "scaleout-7000",
         ("scaleout-7000.json", "scaleout-hosts.svg"),
-        run="lab study scaleout --trees 1000 -n 3",
+        run="lab study scaleout --trees 1000 -n 6",
         smoke=_LEAST_SIZES,
     ),
     Recipe(
         "scaleout-cached",
         ("scaleout-cached.json",),
-        run="lab study scaleout --variant cached --trees 1000 --sizes 1x0,1x1,2x1 -n 3",
+        run="lab study scaleout --variant cached --trees 1000 --sizes 1x0,1x1,2x1 -n 6",
         smoke=_LEAST_SIZES,
     ),
     Recipe(
         "scaleout-60000",
         ("scaleout-60000.json",),
-        run="lab study scaleout --trees 8572 --sizes 1x1,2x1,3x1,4x1,2x2 --requests 40 -n 4",
+        run="lab study scaleout --trees 8572 --sizes 1x1,2x1,3x1,4x1,2x2 --requests 40 -n 6",
         smoke=_LEAST_SIZES,
         minutes=14,
     ),
     Recipe(
         "scaleout-1000000",
         ("scaleout-1000000.json",),
-        run="lab study scaleout --trees 142858 --sizes 1x1,2x1,3x1,4x1 --requests 600 -n 4 "
+        run="lab study scaleout --trees 142858 --sizes 1x1,2x1,3x1,4x1 --requests 600 -n 6 "
         "--request '/allocation_candidates?resources=DISK_GB:10&required=COMPUTE_VOLUME_MULTI_ATTACH"
         "&resources_COMPUTE=VCPU:1,MEMORY_MB:256&required_COMPUTE=CUSTOM_FOO&resources_FPGA=FPGA:1&group_policy=none"
         "&same_subtree=_COMPUTE,_FPGA&limit=10'",
@@ -436,7 +436,8 @@ def is_missing(recipe: Recipe) -> bool:
 def is_outdated(path: Path) -> bool:
     """Whether a raw file names a commit that this history lacks, or has too few replicates for a 95 % interval."""
     content = json.loads(path.read_text())
-    replicates = content.get("n") or content.get("settings", {}).get("repeats") or MIN_REPLICATES
+    counts = (content.get("n"), content.get("replicates"), content.get("settings", {}).get("repeats"))
+    replicates = next((each for each in counts if each is not None), MIN_REPLICATES)
     return bool(unknown_commits(path)) or replicates < MIN_REPLICATES
 
 
@@ -468,12 +469,13 @@ def make_once(recipe: Recipe, out: Path, runs: Path, smoke: bool, placement: Pat
 
 
 def made(recipe: Recipe, out: Path, runs: Path, smoke: bool, placement: Path | None) -> bool:
-    """Whether each command ended well, and left the files; 3 is a run that is inconclusive."""
+    """Whether each command ended well, and left files with replicates; 3 is a run that is inconclusive."""
     for command in recipe.commands(out, runs, smoke=smoke, placement=placement):
         print(f"{recipe.name}:", *command, flush=True)
         if subprocess.run([sys.executable, *command], cwd=TOP, check=False).returncode not in (0, 3):
             return False
-    return all((out / file).is_file() for file in recipe.files)
+    files = [out / file for file in recipe.files]
+    return all(each.is_file() and (smoke or '"replicates": 0,' not in each.read_text()) for each in files)
 
 
 if __name__ == "__main__":

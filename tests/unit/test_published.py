@@ -114,7 +114,7 @@ def test_other_figures_name_their_source(page: Path) -> None:
 
 def test_sentences_that_compare_are_those_of_the_raw_files() -> None:
     """In words on the pages: what grows faster than the inventory; a release that is slower in each repeat; an event
-    loop that serves fewer who wait in each repeat, and whose CPU for the service differs in sign."""
+    loop that serves fewer who wait in each repeat, with less CPU for the service in each."""
     waiting = study_figures.asyncio_ratios("database", "throughput_per_s", "uvicorn", 8)
     cpu = [study_figures.asyncio_ratios("query", "cpu_s", server, 1) for server in ("uvicorn", "granian")]
 
@@ -124,8 +124,7 @@ def test_sentences_that_compare_are_those_of_the_raw_files() -> None:
     assert published.growth("cached", 2) < published.growth("dedup", 2) < 1 < 1.2 < published.growth("tuned", 2)
     assert min(study_figures.release_ratios()) > 1
     assert max(waiting) < 1
-    assert sorted(waiting)[2] == pytest.approx(0.91, abs=0.01)
-    assert [sum(ratio > 1 for ratio in ratios) for ratios in cpu] == [2, 1]
+    assert [sum(ratio > 1 for ratio in ratios) for ratios in cpu] == [0, 0]
 
 
 @pytest.mark.parametrize(("mode", "interval_s"), [("sampled", 0.010), ("flame", 0.00025)])

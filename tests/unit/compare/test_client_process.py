@@ -159,6 +159,13 @@ def test_the_servers_own_port_is_not_compared(body: bytes, expected: bytes) -> N
     assert (expected, [("Location", expected.decode())]) == (plain.body, plain.headers)
 
 
+def test_digits_of_the_port_in_an_identifier_start_no_search() -> None:
+    """The response is returned as it is: the search takes a second of the client's CPU for some megabytes."""
+    reply = Reply(200, b'{"uuid": "01812345-8123-4000-8000-000000008123"}', [("ETag", "8123")])
+
+    assert _without_own_port(reply, "http://127.0.0.1:8123") is reply
+
+
 def test_a_failed_request_is_an_error_when_checked(client: Client, url: str) -> None:
     """One of two requests failed."""
     with pytest.raises(LoadError, match=r"^1 of 2 requests failed: /broken: status 503, "):
