@@ -14,7 +14,7 @@ from placebench import units
 from placebench.compare.keep.documents import RUNS, RunKind
 from placebench.compare.keep.records import Measurement
 from placebench.report.calibration import calibration_sentences
-from placebench.report.effects import status_sentences
+from placebench.report.effects import join_and, status_sentences
 from placebench.report.environment import environment_rows, masked, request_section
 from placebench.report.figures import shorten_variant
 from placebench.report.model import Chart, Column, Items, Paragraph, Report, Section, Table, Text
@@ -218,8 +218,13 @@ def _by_reason(points: Iterable[tuple[dict[str, Any], str]]) -> Iterator[str]:
 
 
 def _as_text(points: Sequence[dict[str, Any]]) -> str:
-    """Return points as text without secrets: 'service naive, tuned; server none', or '3 of …' for a part of them."""
+    """Return points as text without secrets: 'service naive, tuned; server none'.
+
+    If they are a part of these combinations, up to four are listed, and more are '5 of …'.
+    """
     values = {name: list(dict.fromkeys(point[name] for point in points)) for name in points[0]}
     text = "; ".join(f"{name} {', '.join(masked(str(each)) for each in found)}" for name, found in values.items())
     every = prod(len(found) for found in values.values()) == len(points)
-    return text if every else f"{units.count(len(points))} of {text}"
+    if every:
+        return text
+    return join_and([_as_text([each]) for each in points]) if len(points) <= 4 else f"{len(points)} of {text}"

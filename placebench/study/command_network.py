@@ -2,6 +2,7 @@
 
 import math
 import os
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -49,7 +50,7 @@ class CommandNetwork:
             points=self.links.points(tuple(self.variants)),
             repeats=repeats,
             prepare=self._prepare,
-            request=" ".join(self.command),
+            request=shlex.join(self.command),
             settings={
                 "between": "command",
                 "target": target,

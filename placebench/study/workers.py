@@ -6,6 +6,7 @@ every worker does one job for warming up; then the workers do a fixed number of 
 """
 
 import os
+import shlex
 import statistics
 import sys
 import threading
@@ -87,7 +88,7 @@ class Work:
     @property
     def title(self) -> str:
         """The function or the command, as it was given."""
-        return self.function or " ".join(self.command)
+        return self.function or shlex.join(self.command)
 
     def order(self, way: str, workers: int, jobs: int) -> dict[str, Any]:
         """Return the order for the program that does the jobs."""
@@ -136,7 +137,7 @@ def _ready(work: Work, order: Mapping[str, Any], log: Path) -> Iterator[tuple[An
             except LoadError:
                 if not over.is_set():
                     raise
-                late = f"{order['jobs']} jobs did not end in {work.timeout_s:g} s"
+                late = f"{units.numbered(order['jobs'], 'job')} did not end in {work.timeout_s:g} s"
                 raise LoadError(f"{late}: give more time with --timeout, or fewer with --jobs") from None
             if "error" in response:
                 raise LoadError(response["error"])

@@ -4,7 +4,7 @@
 
 Run by path, in any environment from Python 3.11 on; imports nothing of placebench. The first line of input is the order
 (`_Order`). The first line of output is written when every worker has done one job for warming up:
-`{"pids": [...], "gil": true, "is_async": false, "python": "3.13.1"}`. After a second line of input the jobs are done,
+`{"pids": [...], "gil": true, "python": "3.13.1"}`. After a second line of input the jobs are done,
 and the response is `{"elapsed_s": 1.2, "job_s": [...], "results": 40}`. The workers stay until input ends, so that
 their memory can be read. Instead of any response `{"error": "..."}` is written if a job or a worker fails.
 """
@@ -21,9 +21,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from tempfile import TemporaryFile
 from typing import IO, Any
 
 _JOB, _END = b"j", b"e"
@@ -110,38 +111,53 @@ class _Work:
             self._function = importlib.import_module(module)
             for part in name.split("."):
                 self._function = getattr(self._function, part)
-        self.is_async = inspect.iscoroutinefunction(self._function)
 
     def caller(self) -> Callable[[], int]:
         """Return a function for one thread that does a job and returns the number of its results."""
-        if self.is_async:
-            runner = asyncio.Runner()
-            return lambda: self._count(runner.run(self._function()))
-        if self._function:
-            return lambda: self._count(self._function())
+        runner = asyncio.Runner()
+
+        def call() -> int:
+            value = self._function()
+            if inspect.isawaitable(value):
+                value = runner.run(_result(value))
+            elif inspect.isgenerator(value) or inspect.isasyncgen(value):
+                raise TypeError(f"the job returned a {type(value).__name__}, which does nothing until it is read")
+            return self._count(value)
 
         def run_command() -> int:
-            done = subprocess.run(self._command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-            return self._read(done.returncode, done.stdout, done.stderr)
+            with TemporaryFile() as output, TemporaryFile() as errors:  # a process left behind would keep pipes open
+                done = subprocess.run(
+                    self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, check=False
+                )
+                return self._read(done.returncode, output, errors)
 
-        return run_command
+        return call if self._function else run_command
 
     async def wait(self) -> int:
         """Do a job on the event loop; return the number of its results."""
         if self._function:
-            return self._count(await self._function())
-        pipe = asyncio.subprocess.PIPE
-        started = await asyncio.create_subprocess_exec(
-            *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
-        )
-        output, errors = await started.communicate()
-        return self._read(started.returncode or 0, output, errors)
+            value = self._function()
+            if not inspect.isawaitable(value):
+                needs = "an event loop needs one that does the same work: name it with --async MODULE:FUNCTION"
+                raise TypeError(f"the job is not a coroutine function (async def), and {needs}")
+            return self._count(await value)
+        with TemporaryFile() as output, TemporaryFile() as errors:
+            started = await asyncio.create_subprocess_exec(
+                *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=errors
+            )
+            return self._read(await started.wait(), output, errors)
 
-    def _read(self, exit_code: int, output: bytes, errors: bytes) -> int:
+    def _read(self, exit_code: int, output: IO[bytes], errors: IO[bytes]) -> int:
+        output.seek(0)
+        errors.seek(0)
         if exit_code:
-            said = errors.decode(errors="replace").strip().splitlines()
+            said = errors.read().decode(errors="replace").strip().splitlines()
             raise ChildProcessError(f"the command ended with exit code {exit_code}" + (f": {said[-1]}" if said else ""))
-        return self._count(output)
+        return self._count(output.read())
+
+
+async def _result(value: Awaitable[Any]) -> Any:
+    return await value
 
 
 def _do(job: Callable[[], int], take: Callable[[], bool]) -> _Share:
@@ -165,23 +181,29 @@ def _error_text(error: BaseException) -> str:
 
 
 class _Conversation:
-    """The lines to and from placebench, on the standard input and output that the program was started with."""
+    """The lines to and from placebench, on the standard input and output that the program was started with.
+
+    The work gets an empty input, and its output is the standard error.
+    """
 
     def __init__(self) -> None:
+        self._input = os.fdopen(os.dup(sys.stdin.fileno()))
+        with open(os.devnull) as empty:  # noqa: PTH123
+            os.dup2(empty.fileno(), sys.stdin.fileno())
         self._output = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the work prints is not a response
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
     def send(self, response: dict[str, Any]) -> None:
         self._output.write(json.dumps(response) + "\n")
         self._output.flush()
 
-    def say_ready(self, pids: Sequence[int], failures: Sequence[str], *, gil: bool, is_async: bool) -> None:
+    def say_ready(self, pids: Sequence[int], failures: Sequence[str], *, gil: bool) -> None:
         """Say that every worker is ready, and wait for the signal to begin; ends the program after a failure."""
         if failures:
             self._fail(failures)
         version = sys.version.partition(" ")[0]
-        self.send({"pids": list(pids), "gil": gil, "is_async": is_async, "python": version})
-        if not sys.stdin.readline():
+        self.send({"pids": list(pids), "gil": gil, "python": version})
+        if not self._input.readline():
             sys.exit()
 
     def say_done(self, began: float, shares: Sequence[_Share], failures: Sequence[str]) -> None:
@@ -191,7 +213,7 @@ class _Conversation:
         elapsed_s = max(each.ended for each in shares) - began
         job_s = [seconds for each in shares for seconds in each.job_s]
         self.send({"elapsed_s": elapsed_s, "job_s": job_s, "results": sum(each.results for each in shares)})
-        sys.stdin.readline()
+        self._input.readline()
 
     def _fail(self, failures: Sequence[str]) -> None:
         self.send({"error": failures[0]})
@@ -238,7 +260,7 @@ def _by_threads(order: _Order, talk: _Conversation) -> None:
     for _ in range(order.workers):
         threading.Thread(target=run, daemon=True).start()
     ready.wait()
-    talk.say_ready([os.getpid()], failures, gil=_has_gil(), is_async=work.is_async)
+    talk.say_ready([os.getpid()], failures, gil=_has_gil())
     began = time.perf_counter()
     go.wait()
     end.wait()
@@ -247,10 +269,6 @@ def _by_threads(order: _Order, talk: _Conversation) -> None:
 
 def _by_event_loop(order: _Order, talk: _Conversation) -> None:
     work = _Work(order)
-    if order.function and not work.is_async:
-        needs = "an event loop needs one that does the same work: name it with --async MODULE:FUNCTION"
-        talk.send({"error": f"{order.function} is not a coroutine function (async def), and {needs}"})
-        return
 
     async def run() -> None:
         failures: list[str] = []
@@ -271,7 +289,7 @@ def _by_event_loop(order: _Order, talk: _Conversation) -> None:
             await asyncio.gather(*(work.wait() for _ in range(order.workers)))
         except BaseException as error:  # noqa: BLE001
             failures.append(_error_text(error))
-        talk.say_ready([os.getpid()], failures, gil=_has_gil(), is_async=work.is_async)
+        talk.say_ready([os.getpid()], failures, gil=_has_gil())
         began = time.perf_counter()
         try:
             await asyncio.gather(*(do_jobs() for _ in range(order.workers)))
@@ -294,7 +312,7 @@ def _serve_jobs(order: _Order, work: _Work | None, jobs: int, hold: int, report:
         work = work or _Work(order)
         job = work.caller()
         job()
-        send({"gil": _has_gil(), "is_async": work.is_async})
+        send({"gil": _has_gil()})
         send(asdict(_do(job, lambda: os.read(jobs, 1) == _JOB)))
     except BaseException as error:  # noqa: BLE001  SystemExit too: the process is to say why it ends
         send({"error": _error_text(error)})
@@ -345,8 +363,7 @@ def _by_processes(order: _Order, talk: _Conversation) -> None:
 
     greetings, failures = read()
     has_gil = any(each.get("gil", True) for each in greetings)
-    is_async = any(each.get("is_async", False) for each in greetings)
-    talk.say_ready([os.getpid(), *pids], failures, gil=has_gil, is_async=is_async)
+    talk.say_ready([os.getpid(), *pids], failures, gil=has_gil)
     began = time.perf_counter()
     os.write(queue_jobs, _JOB * order.jobs + _END * order.workers)
     shares, failures = read()

@@ -70,6 +70,16 @@ def test_different_numbers_of_results_are_a_line(tmp_path: Path) -> None:
     assert "forks x 2: 79" in different.summary[0]
 
 
+def test_combinations_that_failed_alone_are_named_each(tmp_path: Path) -> None:
+    """One thread and two forks failed: nothing is said of two threads."""
+    made = [Measurement(point, 0, {}, "killed") for point in (dict(ONE), dict(TWO))]
+    write_survey(tmp_path, "study-workers", repeats=1)
+
+    report = build_report(measured_again(tmp_path, made, points=[dict(ONE), dict(TWO)]))
+
+    assert "way threads; workers 1 and way forks; workers 2: killed" in render_markdown(report)
+
+
 def test_a_pattern_that_counts_nothing_is_a_line() -> None:
     """A column of zeros could be the truth, or a wrong pattern."""
     nothing, one, unmeasured = [{"results": 0}, {"results": 0}], [{"results": 0}, {"results": 1}], [{"results": None}]
