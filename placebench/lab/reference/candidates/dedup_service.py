@@ -30,13 +30,7 @@ from placebench.lab.reference.candidates.dedup.selection import (
     write_requests,
     write_summaries,
 )
-from placebench.lab.reference.candidates.dedup.solver import (
-    has_all_names,
-    named_root,
-    solve,
-    solve_some,
-    some_at_a_time,
-)
+from placebench.lab.reference.candidates.dedup.solver import has_all_names, solve, solve_some
 from placebench.lab.reference.candidates.dedup.statements import (
     ProvidersState,
     TreeRows,
@@ -98,14 +92,12 @@ class _Reader:
 
     def read_all(self) -> Body:
         """Return the body from all trees, read at once."""
-        version = self._version() or self._read_version()
-        return self._respond(version, lambda index: solve(index, self._request, self._settings, self._equivalence))
+        return self._respond(self._version() or self._read_version())
 
     def read_few(self, selection: Selection) -> Body:
         """Return the body from the first trees that have enough candidates, and all trees with a sharing provider."""
         count = min(selection.first_count, MAX_HELD_IDS)
         start = int(first_tree(self._request, self._settings) * self.state.largest_id)
-        assessor = Assessor(self._request, self._equivalence)
         is_worth_all = self._kept.is_worth_all(self.state)
         version: TreeVersion | TreeRows | None = self._version(
             may_follow=is_worth_all or self.state.largest_id <= _PROVIDERS_COMPARED
@@ -113,16 +105,8 @@ class _Reader:
         if version is None and is_worth_all:
             version = self._read_version()
         if isinstance(version, TreeVersion):
-            if not has_all_names(self._names(version), self._request):
-                return self.read_all()
-
-            def search(index: TreeIndex) -> Body:
-                named = named_root(index, self._request)
-                some_roots = some_at_a_time(index, start, count, _GROWTH) if named is None else [named]
-                return solve_some(index, selection, assessor, some_roots)
-
-            return self._respond(version, search)
-        index = TreeIndex()
+            return self._respond(version, start)
+        index, assessor = TreeIndex(), Assessor(self._request, self._equivalence)
         read = self._read_some_at_a_time(index, start, count)
         first = next(read)
         fetch_names(self._connection, index.names, self._request)
@@ -150,7 +134,12 @@ class _Reader:
         fetch_names(self._connection, names, self._request)
         return names
 
-    def _respond(self, trees: TreeVersion | TreeRows, write: Callable[[TreeIndex], Body]) -> Body:
+    def _respond(self, trees: TreeVersion | TreeRows, start: int | None = None) -> Body:
+        """Return the body from all trees; start: as in `solve`."""
+
+        def write(index: TreeIndex) -> Body:
+            return solve(index, self._request, self._settings, self._equivalence, start)
+
         names = self._names(trees)
         if isinstance(trees, TreeVersion):
             return self._kept.respond(trees, names, write)
@@ -160,9 +149,9 @@ class _Reader:
         return write(index)
 
     def _read_some_at_a_time(self, index: TreeIndex, start: int, count: int) -> Iterator[Sequence[int]]:
-        """Read trees into the index, more each time, and yield the ids of their roots, as `some_at_a_time` does.
+        """Read trees into the index, more each time, and yield the ids of their roots.
 
-        All sharing trees are read with the first.
+        The order begins after the id *start*. All sharing trees are read with the first.
         """
         sharing = set(read_sharing_roots(self._connection))
         last: int | None = None

@@ -1,6 +1,7 @@
 """With a limit, different requests name different hosts: which trees come first follows from the request and a seed."""
 
 import json
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placebench.lab.reference.candidates.dedup.relevance import SAME_RELEVANCE, Equivalence
 from placebench.lab.reference.candidates.dedup.solver import solve
 from placebench.lab.reference.candidates.dedup.tree_index import InventoryType, TreeClass, TreeIndex
 from placebench.lab.reference.domain.candidates_query import parse_query
@@ -92,6 +94,36 @@ def test_the_names_of_a_request_decide_too() -> None:
     starts = {named(EQUAL, f"resources{number}=VCPU:1&limit=1")[0] for number in range(60)}
 
     assert len(starts) > 40
+
+
+def test_the_few_hosts_that_fit_are_named_by_turns() -> None:
+    """Ten of 1000 hosts fit, which a request without a limit has grouped: of sixty requests for one each names some."""
+    index = hosts((64 if number % 100 == 50 else 1, 262_144) for number in range(1000))
+    fitting = set(named(index, "resources=VCPU:2,MEMORY_MB:1"))
+
+    one_each = [named(index, f"resources=VCPU:2,MEMORY_MB:{amount + 1}&limit=1") for amount in range(60)]
+
+    assert len(fitting) == 10
+    assert {host for (host,) in one_each} == fitting
+
+
+def test_a_request_that_no_host_meets_is_compared_with_each_of_them_once() -> None:
+    """A limit of 10 compares 30 hosts one by one, then all 100; later requests compare none until a host changes."""
+    index, compared = hosts((number, 8) for number in range(1, 101)), list[int]()
+
+    def level(amounts: Sequence[int], most: int) -> int:
+        compared.append(most)
+        return bisect_right(amounts, most)
+
+    def count(query: str) -> int:
+        compared.clear()
+        solve(index, parse_query(query), equivalence=Equivalence(level, SAME_RELEVANCE.key))
+        return len(compared)
+
+    assert count("resources=VCPU:200&limit=10") == 30 + 100
+    assert [count(f"resources=VCPU:300{limit}") for limit in ("&limit=1", "&limit=10", "&limit=99", "")] == [0, 0, 0, 0]
+    index.remove(7)
+    assert count("resources=VCPU:200&limit=90") == 99
 
 
 @given(

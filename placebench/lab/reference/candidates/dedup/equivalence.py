@@ -129,10 +129,9 @@ class EquivalenceClasses:
         around = [(each.root_id, each.uuid, each.aggregates) for each in self._sharing]
         self._key = assessor.equivalence, named, *self._kinds, *around
         limit = assessor.request.limit
-        self._keeps = (
-            index.provider_count <= MAX_KEPT_PROVIDERS
-            and (limit is None or limit >= len(index.class_of))
-            and all(each.in_tree is None for each in assessor.request.groups)
+        self._needs_few = limit is not None and limit < len(index.class_of)
+        self._keeps = index.provider_count <= MAX_KEPT_PROVIDERS and all(
+            each.in_tree is None for each in assessor.request.groups
         )
 
     def all(self, start: float = 0) -> Iterator[EquivalenceClass]:
@@ -143,8 +142,14 @@ class EquivalenceClasses:
         """
         special = self._special()
         for layout in rotated(self._index.layouts.values(), start):
-            alike = self._kept(layout, special) if self._keeps else self._some_at_a_time(layout, start, special)
-            yield from starmap(self._class, alike)
+            yield from starmap(self._class, self._alike(layout, start, special))
+
+    def are_known_to_be_empty(self) -> bool:
+        """Return whether groupings that earlier requests made show that no tree has a candidate."""
+        return self._keeps and not any(
+            alike is None or any(not self._class(*each).candidates.is_empty() for each in alike)
+            for alike in (layout.alike.get(self._grouping(layout)) for layout in self._index.layouts.values())
+        )
 
     def of_roots(self, root_ids: Collection[int]) -> Iterator[EquivalenceClass]:
         """Yield the trees with these roots in classes."""
@@ -158,27 +163,36 @@ class EquivalenceClasses:
         for layout, found in by_layout.items():
             yield from starmap(self._class, self._of_layout(layout, found, special))
 
-    def _kept(self, layout: TreeLayout, special: _Special) -> list[AlikeTrees]:
-        """Return the layout's trees, grouped; the grouping of an earlier request with equal levels is reused."""
+    def _grouping(self, layout: TreeLayout) -> Hashable:
+        """Return a value that is equal for requests that group the layout's trees equally."""
         ranks = [
             (number, wanted)
             if isinstance(wanted, range)
             else (number, *[bisect_left(layout.amounts(number), amount) for amount in wanted])
             for number, wanted in self._wanted(layout)
         ]
-        key = self._key, *ranks
-        if key not in layout.alike:
+        return self._key, *ranks
+
+    def _alike(self, layout: TreeLayout, start: float, special: _Special) -> Iterator[AlikeTrees]:
+        """Yield the layout's trees, grouped; the grouping of an earlier request with equal levels is reused.
+
+        If few candidates are needed, some trees are grouped at a time; a grouping is kept if all trees were needed.
+        """
+        grouping = self._grouping(layout) if self._keeps else None
+        if (kept := layout.alike.get(grouping)) is not None:
+            yield from _circle(kept, start) if start else kept
+            return
+        count = _FIRST_CLASSES if self._needs_few else len(layout.classes)
+        classes, alike = iter(rotated(layout.classes.values(), start)), list[AlikeTrees]()
+        while some := list(islice(classes, count)):
+            for each in self._of_layout(layout, {each: each.trees for each in some}, special):
+                alike.append(each)
+                yield each
+            count *= _GROWTH
+        if self._keeps:
             if len(layout.alike) == _MAX_KEPT_GROUPINGS:
                 layout.alike.clear()
-            found = {each: each.trees for each in layout.classes.values()}
-            layout.alike[key] = list(self._of_layout(layout, found, special))
-        return layout.alike[key]
-
-    def _some_at_a_time(self, layout: TreeLayout, start: float, special: _Special) -> Iterator[AlikeTrees]:
-        classes, count = iter(rotated(layout.classes.values(), start)), _FIRST_CLASSES
-        while some := list(islice(classes, count)):
-            yield from self._of_layout(layout, {each: each.trees for each in some}, special)
-            count *= _GROWTH
+            layout.alike[grouping] = alike
 
     def _of_layout(
         self, layout: TreeLayout, found: dict[TreeClass, dict[int, TreeTexts]], special: _Special
@@ -284,3 +298,14 @@ class EquivalenceClasses:
         numbers = tuple([n for n in sorted(found) if self._sharing[n].root_id != root_id])
         kinds = tuple([self._kinds[number] for number in numbers])
         return _Usable(numbers, kinds, [self._sharing[number].uuid for number in numbers])
+
+
+def _circle(alike: Sequence[AlikeTrees], start: float) -> Iterator[AlikeTrees]:
+    """Yield the trees of all groups as a circle, from the share *start* of them on; a group may come in two parts."""
+    first, before = int(start * sum(len(each.trees) for each in alike)), list[AlikeTrees]()
+    for each in alike:
+        trees, count = list(each.trees), max(0, first)
+        before.append(each._replace(trees=trees[:count]))
+        yield each._replace(trees=trees[count:])
+        first -= len(trees)
+    yield from before

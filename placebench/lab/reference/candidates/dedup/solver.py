@@ -30,6 +30,7 @@ def solve(
     request: CandidateRequest,
     settings: ServiceSettings = DEFAULTS,
     equivalence: Equivalence = SAME_RELEVANCE,
+    start: int | None = None,
 ) -> Body:
     """Return the JSON body, in parts if it is long.
 
@@ -38,6 +39,7 @@ def solve(
         request: The request.
         settings: The operator's settings.
         equivalence: The rule that says which providers are equivalent, so that only one of them is searched.
+        start: The root id after which a search with a limit begins; None: the request decides which of the roots.
 
     Raises:
         BadRequest: A name does not exist, unless the response is known to be empty before it is checked.
@@ -45,7 +47,7 @@ def solve(
     if not _check_names(index, request):
         return _EMPTY
     selection, classes = Selection(request, settings), EquivalenceClasses(index, Assessor(request, equivalence))
-    if (named := named_root(index, request)) is not None:
+    if (named := _named_root(index, request)) is not None:
         return _write_body(index, selection.select(classes.of_roots(named)))
     everything = classes.all()
     if selection.left is not None and selection.left >= len(index.class_of) and not index.sharing:
@@ -53,13 +55,18 @@ def solve(
         selection.drop_limit(counted)
     if selection.left is None:
         return _write_body(index, selection.select(everything))
+    if classes.are_known_to_be_empty():
+        return _EMPTY
     share, roots = first_tree(request, settings), index.roots
-    start = roots[int(share * len(roots))] - 1 if roots else 0
-    count = selection.first_count if selection.depth_first else len(roots)
-    some_roots = some_at_a_time(index, start, count, growth=1)
-    # If the first trees do not suffice, it costs less to compare all trees by their classes than one by one.
+    if start is None:
+        start = roots[int(share * len(roots))] - 1 if roots else 0
+    count, parts = len(roots), None
+    if selection.depth_first:
+        # If the first trees do not suffice, it costs less to compare all trees by their classes than one by one.
+        count = selection.first_count
+        parts = min(_PARTS_BY_ROOT, len(roots) // (2 * count))
     selected, searched = Selected(), list[int]()
-    for some in islice(some_roots, _PARTS_BY_ROOT if selection.depth_first else None):
+    for some in islice(_some_at_a_time(index, start, count), parts):
         selection.select(classes.of_roots(some), selected)
         searched += some
         if not selection.left:
@@ -80,8 +87,8 @@ def solve_some(index: TreeIndex, selection: Selection, assessor: Assessor, some_
     return _write_body(index, selected)
 
 
-def some_at_a_time(index: TreeIndex, start: int, count: int, growth: int) -> Iterator[Sequence[int]]:
-    """Yield the ids of roots: *count* and those of all sharing trees, then *growth* times as many each time.
+def _some_at_a_time(index: TreeIndex, start: int, count: int) -> Iterator[Sequence[int]]:
+    """Yield the ids of roots: *count* and those of all sharing trees, then *count* others each time.
 
     The order begins after the id *start*; after the largest id come those up to *start*.
     """
@@ -92,11 +99,10 @@ def some_at_a_time(index: TreeIndex, start: int, count: int, growth: int) -> Ite
     some = [*islice(others, count), *sorted(sharing)]
     while some:
         yield some
-        count *= growth
         some = list(islice(others, count))
 
 
-def named_root(index: TreeIndex, request: CandidateRequest) -> Sequence[int] | None:
+def _named_root(index: TreeIndex, request: CandidateRequest) -> Sequence[int] | None:
     """Return the root, or none, of the only tree that an in_tree with resources allows; None: others are allowed too.
 
     A tree with a sharing provider may serve others. The index must have all trees.
