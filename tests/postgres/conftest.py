@@ -11,7 +11,7 @@ from uuid import NAMESPACE_URL, uuid5
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
-from short_profiles import few_profiled_requests
+from short_profiles import few_profiled_requests, without_profiles
 from sqlalchemy import Engine, Table, create_engine, insert, text, update
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.util import greenlet_spawn
@@ -29,7 +29,7 @@ from placebench.runtime.cache_server import find_cache_server, start_cache_serve
 from placebench.runtime.mariadb import MariaDbServer
 from placebench.runtime.postgres import Server
 
-__all__ = ["few_profiled_requests"]
+__all__ = ["few_profiled_requests", "without_profiles"]
 CLASSES = ("VCPU", "MEMORY_MB", "DISK_GB", "VGPU")
 TRAITS = ("MISC_SHARES_VIA_AGGREGATE", "HW_CPU_X86_AVX", "STORAGE_DISK_SSD", "CUSTOM_RED", "CUSTOM_BLUE")
 ASYNCHRONOUS = "dedup+driver:asyncpg"

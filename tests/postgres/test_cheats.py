@@ -12,6 +12,8 @@ from placebench import results
 from placebench.cli import main
 from placebench.runtime.postgres import Server
 
+pytestmark = pytest.mark.usefixtures("without_profiles")
+
 PLAN = """
 database = "{database}"
 {keys}

@@ -9,6 +9,8 @@ from placebench import results
 from placebench.cli import main
 from placebench.runtime.postgres import Server
 
+pytestmark = pytest.mark.usefixtures("without_profiles")
+
 FAKES = Path(__file__).parents[1] / "fakes"
 PLAN = """
 [app]

@@ -8,7 +8,7 @@ import pytest
 from placebench.cli import main
 from placebench.runtime.postgres import Server
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("without_profiles")]
 
 APPS = Path(__file__).parents[1] / "processes" / "compare"
 FILE = f"""

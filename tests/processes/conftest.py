@@ -1,5 +1,5 @@
 """Comparisons that are started here profile few requests."""
 
-from short_profiles import few_profiled_requests
+from short_profiles import few_profiled_requests, without_profiles
 
-__all__ = ["few_profiled_requests"]
+__all__ = ["few_profiled_requests", "without_profiles"]

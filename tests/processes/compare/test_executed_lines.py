@@ -13,6 +13,8 @@ from placebench import results
 from placebench.cli import main
 from placebench.runtime.application_servers import STANDALONE
 
+pytestmark = pytest.mark.usefixtures("without_profiles")
+
 APP = '''"""A service."""
 
 LIMIT = 3

@@ -7,6 +7,8 @@ import pytest
 
 from placebench.cli import main
 
+pytestmark = pytest.mark.usefixtures("without_profiles")
+
 APP = """
 import os
 from pathlib import Path
