@@ -282,11 +282,13 @@ def test_what_was_missed_or_not_measured_breaks_a_budget() -> None:
 
 
 @pytest.mark.long
-def test_statements_of_threads_break_the_budget_of_a_test(tmp_path: Path) -> None:
+def test_statements_of_threads_break_the_budget_of_a_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With plain threads, pools of threads and asyncio's test case; DDL in one test costs the next one nothing."""
     (tmp_path / "test_threads.py").write_text(THREADS)
 
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_threads.py"]
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    plugins = ("-p", "no:cacheprovider", "-p", "placebench.pytest_plugin")
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, "test_threads.py"]
     printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
 
     failed = [line.partition("::")[2].split()[0] for line in printed.splitlines() if line.startswith("FAILED")]

@@ -132,7 +132,7 @@ def test_coverage_sees_the_same_branches(mode: str, expected: list[tuple[int, in
 
 @pytest.mark.long
 @pytest.mark.parametrize("options", [(), ("--cov-context=test",)])
-def test_tests_under_pytest_cov(folder: Path, options: tuple[str, ...]) -> None:
+def test_tests_under_pytest_cov(folder: Path, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """The same branches with `--sql` as without; what coverage writes of a test is not in that test's budget."""
     pytest.importorskip("pytest_cov")
     folder.joinpath("test_shop.py").write_text(
@@ -141,10 +141,12 @@ def test_tests_under_pytest_cov(folder: Path, options: tuple[str, ...]) -> None:
         "@pytest.mark.sql_budget(statements=0)\ndef test_none(): shop.never()\n"
         "@pytest.mark.sql_budget(statements=2)\ndef test_few(): shop.total(4)\n"
     )
-    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--cov=shop", "--cov-branch", "--cov-report=", *options)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # the others take most of the time
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_cov")
+    words = (*words, "--cov=shop", "--cov-branch", "--cov-report=", *options)
 
-    python(*words, "-p", "no:placebench", covered="without")
-    said = python(*words, "--sql", covered="with")
+    python(*words, covered="without")
+    said = python(*words, "-p", "placebench.pytest_plugin", "--sql", covered="with")
 
     assert arcs("with") == arcs("without")
     assert "3 tests, 2 with SQL: 102 statements" in said
