@@ -61,7 +61,7 @@ def _checks(path: Path) -> Iterator[Annotation]:
 
 
 def _lines(run: Run, root: Path, folder: Path) -> Iterator[Annotation]:
-    """Yield an annotation per line of the repository below which the variant's slower frames and statements ran."""
+    """Yield an annotation for each line of the repository that called slower frames or statements of the variant."""
     for (baseline, variant), changes in figures_of(run).parts.items():
         session = run.session(variant)
         slower = {each.part: each for each in changes if each.verdict == SLOWER}

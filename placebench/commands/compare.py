@@ -174,11 +174,11 @@ def _run(given: CompareOptions) -> int:
     if plan.rate and plan.users:
         raise UsageError(
             f"a rate of {plan.rate:g} per second and {plan.users} users: users wait for responses, and arrivals at a "
-            "rate do not; leave one of them away"
+            "rate do not; leave one of them out"
         )
     if plan.database == "none" and plan.template_db:
         raise UsageError(
-            f'template_db {plan.template_db!r} with database = "none": no database is copied; leave one of them away'
+            f'template_db {plan.template_db!r} with database = "none": no database is copied; leave one of them out'
         )
     plan = replace(plan, workload=_workload_keys(given, plan.workload))
     if given.preset and given.comparison.sequential:

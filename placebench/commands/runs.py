@@ -143,7 +143,7 @@ def _client(run: options.RunOptions, plan: "Experiment", variants: "Sequence[Var
     if not name:
         return None
     if plan.workload.workload or plan.workload.locustfile:
-        raise UsageError("a scripted workload is not sent to --client-host: leave one of the two away")
+        raise UsageError("a scripted workload is not sent to --client-host: leave one of the two out")
     if hostless := [each.name for each in variants if each.command and "{host}" not in each.command]:
         raise UsageError(
             f"the command of {hostless[0]} has no {{host}}, the address to listen at for --client-host, as in: uvicorn "
@@ -271,13 +271,13 @@ def _data(given: options.PlanDataOptions, plan: "Experiment", variants: "Sequenc
     of_reference = [each.name for each in variants if each.data_kind]
     if own and (asked or of_reference):
         other = asked[0] if asked else f"the variant {of_reference[0]}, which needs an inventory data set"
-        raise UsageError(f"{own[0]} is for data of your own, and there is {other}: leave one of them away")
+        raise UsageError(f"{own[0]} is for data of your own, and there is {other}: leave one of them out")
     if own or not (asked or of_reference):
         return own_data(plan, seed=seed), ""
     database: DatabaseKind = "mariadb" if on_mariadb else "postgresql"
     found = find_data(topology or options.TOPOLOGY, seed=seed, database=database, trees=trees, utilization=utilization)
     if on_mariadb and (lacking := [each.name for each in variants if not each.portable]):
-        raise PlacebenchError(f'the variant {lacking[0]} runs on PostgreSQL alone: leave database = "mariadb" away')
+        raise PlacebenchError(f'the variant {lacking[0]} runs on PostgreSQL alone: leave database = "mariadb" out')
     return found
 
 

@@ -172,7 +172,7 @@ def read_application(
         axes["variant"] = plan.variants or (APP,)
     said = [*overriding, *(["python"] if given.python else [])]
     if twice := [name for name in said if name in axes]:
-        raise UsageError(f"--{twice[0].replace('_', '-')} and --axis {twice[0]}: leave one of them away")
+        raise UsageError(f"--{twice[0].replace('_', '-')} and --axis {twice[0]}: leave one of them out")
     matrix = ApplicationMatrix(
         plan=given.plan,
         axes=axes,

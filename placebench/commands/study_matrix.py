@@ -107,7 +107,7 @@ def _run(given: StudyMatrixOptions) -> int:
     """Measure each combination; those that cannot be measured are named."""
     if not given.work:
         return _measure_application(given)
-    options.refuse(given, _OF_APPLICATIONS, "is for an application, and a command was given: leave one of the two away")
+    options.refuse(given, _OF_APPLICATIONS, "is for an application, and a command was given: leave one of the two out")
     return _measure_command(given)
 
 

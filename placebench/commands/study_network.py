@@ -158,7 +158,7 @@ def _run(given: StudyNetworkOptions) -> int:
     from placebench.study.behind_link import Links
 
     if given.work:
-        options.refuse(given, _OF_APPLICATIONS, "is for an application: leave it or the command away")
+        options.refuse(given, _OF_APPLICATIONS, "is for an application: leave it or the command out")
     else:
         options.refuse(given, _OF_COMMANDS, "is for a command: put it behind --")
     links = Links(

@@ -129,7 +129,7 @@ class _EnergyMeter:
         return dict(self._joules) or None
 
     def _counters(self) -> Iterator[tuple[str, tuple[int, int]]]:
-        """Yield the microjoules and their wrap-around of each package, and of the memory, which no package contains."""
+        """Yield the microjoules of each package, and of the memory, which no package contains; with where they wrap."""
         for zone in sorted(self._powercap.glob("intel-rapl:*")):
             try:
                 name = (zone / "name").read_text().strip()

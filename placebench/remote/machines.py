@@ -94,7 +94,7 @@ def load_workers(hosts: Mapping[str, RemoteHost], *, processes: int, bind: str =
     """
     chosen = {name: host for name, host in hosts.items() if "load" in host.roles}
     if not chosen:
-        raise UsageError(f"none of the hosts {', '.join(hosts)} has the role load")
+        raise UsageError(f"none of the hosts {', '.join(hosts)} has the role load: give it to one of them")
     with ExitStack() as stack:
         machines = open_machines(chosen, stack)
         bind = bind or _seen_by({machine.name: machine.order("peer") for machine in machines})

@@ -193,7 +193,7 @@ class Figures:
 
     @property
     def errors_seen(self) -> list[ErrorComparison]:
-        """The pairs of `errors` of which a variant failed a request."""
+        """The pairs of `errors` in which requests to a variant failed."""
         return [each for each in self.errors if each.verdict != NO_ERRORS]
 
     @property

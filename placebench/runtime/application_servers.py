@@ -83,7 +83,7 @@ class _Wsgiref(RunningServer):
 
     def _command(self, spec: ServerSpec) -> list[str]:
         if spec.processes > 1:
-            raise ServerError(f"{spec.processes} processes: wsgiref serves in one")
+            raise ServerError(f"wsgiref serves in one process, not {spec.processes}: name another server")
         return [_python(spec), "-P", str(STANDALONE / "wsgiref_server.py"), spec.module, str(spec.threads)]
 
 

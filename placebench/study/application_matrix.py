@@ -104,7 +104,7 @@ class ApplicationMatrix:
         if plan.users and plan.rate:
             raise UsageError(
                 f"a rate of {plan.rate:g} per second and {units.numbered(plan.users, 'user')}: users wait for "
-                "responses, and arrivals at a rate do not; leave one of them away"
+                "responses, and arrivals at a rate do not; leave one of them out"
             )
         if plan.database == "none" and plan.template_db:
             raise UsageError(

@@ -107,8 +107,8 @@ def _row(point: _Point, points: Mapping[_Key, _Point], settings: Mapping[str, An
     """Return the row of a point; `ratios` are relative to the baseline, None if a value is 0 or was not measured.
 
     `round_trips_published` is the runtime divided by round-trip time and operations; None without latency, or if
-    several clients share the runtime. `round_trips_by_slope` is the time that a millisecond more takes, without the
-    work itself.
+    several clients share the runtime. `round_trips_by_slope` is the growth of the runtime per millisecond of latency,
+    which leaves out the work itself.
     """
     baseline, values = _baseline(points), point.values
     is_alone, operations = settings.get("clients", 1) == 1, settings.get("operations", 1)

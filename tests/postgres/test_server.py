@@ -203,7 +203,7 @@ def test_the_environment_can_name_the_server(server: Server, monkeypatch: pytest
 
 def test_settings_are_not_for_a_named_server(server: Server) -> None:
     """Nobody's postgresql.conf is changed by us."""
-    with pytest.raises(DatabaseError, match="leave --db away"):
+    with pytest.raises(DatabaseError, match="leave --db out"):
         open_server(server.url, settings={"work_mem": "8MB"})
 
 

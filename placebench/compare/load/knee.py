@@ -174,8 +174,8 @@ def find_knee(steps: Sequence[LoadStep], objective: Objective) -> Knee:
 def measure_knee(measure: Callable[[float], LoadStep], guess: float, objective: Objective, *, seed: int) -> Knee:
     """Measure one replicate: five rates around *guess*, and the next higher or lower five until the limit is crossed.
 
-    The knee has all steps. It is without a rate, for the reason in `why`, if the load generator was the limit or if the
-    limit was crossed in none of five ranges.
+    The knee has all steps. It has no rate, and `why` says why, if the load generator was the limit or if none of five
+    ranges crossed the limit.
     """
     made: list[LoadStep] = []
     for _ in range(_MAX_RANGES):

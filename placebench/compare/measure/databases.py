@@ -288,7 +288,7 @@ def check_settings(variants: Iterable[Variant], server: Server | None) -> None:
         if server.kind == "named":
             raise PlacebenchError(
                 f"the variant {variant.name} wants a PostgreSQL with settings of its own, and placebench sets none on "
-                "a server that you named: leave --db and PLACEBENCH_DATABASE_URL away"
+                "a server that you named: leave --db and PLACEBENCH_DATABASE_URL out"
             )
         for name, value in variant.postgres.items():
             if name in _RESERVED:

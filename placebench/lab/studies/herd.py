@@ -225,8 +225,9 @@ class _Herd:
                     self._count("requests")
                     candidates = json.loads(fetch(self.url, self.request).body)["allocation_requests"]
                     if not candidates:
-                        missing = f"no candidate was left before {self.claims} claims"
-                        raise LoadError(f"{missing}: give the inventory more --trees")
+                        raise LoadError(
+                            f"no candidate was left before {self.claims} claims: choose a larger number of --trees"
+                        )
                     if any(self._claim_one(each["allocations"]) for each in candidates):
                         break
                     self._count("exhausted")

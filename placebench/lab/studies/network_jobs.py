@@ -291,7 +291,7 @@ def _bodies(url: str, requests: Sequence[str], at_once: int) -> list[bytes]:
                     if f" {HTTPStatus.OK.value} " not in status or len(bodies[-1]) < length:
                         raise ValueError(f"{status.strip()!r} with {len(bodies[-1])} of {length} bytes")
     except (OSError, HTTPException, ValueError, TypeError) as error:
-        raise LoadError(f"{url} gave no whole response: {type(error).__name__} {error}") from error
+        raise LoadError(f"{url} sent no whole response: {type(error).__name__} {error}") from error
     return bodies
 
 

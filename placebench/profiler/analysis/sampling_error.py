@@ -19,7 +19,8 @@ class SamplingError:
     """The sampling error of one flame graph.
 
     Statements, plan nodes and garbage collections are measured; the rest of the time is given to frames by samples.
-    interval_s: the time between two samples, if Python allows it. samples: those of the estimated time.
+    interval_s: the time between two samples, if Python allows it. samples: their number in
+    the estimated time.
     """
 
     total_s: float

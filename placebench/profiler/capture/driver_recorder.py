@@ -415,7 +415,7 @@ class DriverRecorder:
             self.unprofiled.set(unprofiled)
 
     def garbage_collected(self, phase: str, details: dict[str, int]) -> None:
-        """Measure a garbage collection; registered in `gc.callbacks`. A request may have a hundred: no helpers."""
+        """Measure a garbage collection; registered in `gc.callbacks`. No helpers: a request may have a hundred."""
         recording = self.current.get()
         if recording is None or recording.ended:
             return

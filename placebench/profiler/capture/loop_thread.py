@@ -1,7 +1,7 @@
 """The thread of an event loop: what runs in it now, the stretches that took long, and who had to wait for them.
 
-The main class is `LoopThread`. `LoopWatch` tells it when something begins and ends to run on the loop, and has another
-thread look at what has run for long (`LoopThread.look`), which finds the line of a computation.
+The main class is `LoopThread`. `LoopWatch` tells it when something begins and ends to run on the loop, and lets another
+thread look at what has run for long (`LoopThread.look`), to find the line of a computation.
 """
 
 import socket

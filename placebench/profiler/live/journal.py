@@ -148,7 +148,7 @@ class _StatementSums:
             _count_bounded(self.callers, statement.caller, count)
 
     def to_json(self, number: int) -> dict[str, Any]:
-        """Return the sums; routes and callers with the number of executions of each."""
+        """Return the sums, with the number of executions for each route and each caller."""
         return {
             "number": number,
             "sql": self.sql,

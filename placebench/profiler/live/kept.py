@@ -1,4 +1,4 @@
-"""Whole recordings of a command for its report, some of each route: `KeptRecordings`; and tables of the routes."""
+"""The recordings of a command that its report shows, a few per route (`KeptRecordings`), and tables of the routes."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping

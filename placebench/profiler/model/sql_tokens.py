@@ -143,9 +143,9 @@ def _split(sql: str, dialect: str | None, *, all_tokens: bool) -> Iterator[Token
 
 
 def _has_odd_quotes(sql: str, start: int) -> bool:
-    """Return whether the brackets that are open at *start* hold an odd number of a quote.
+    """Return whether the brackets that are open at *start* contain an odd number of one kind of quote.
 
-    That is a name in one database, and in another one the quote begins a string, in which all that follows may be.
+    One database reads such brackets as a name; in another the quote begins a string, which may contain what follows.
     """
     inner = _BRACKETED.match(sql, start)
     return inner is not None and any(inner[0].count(mark) % 2 for mark in "'\"`")

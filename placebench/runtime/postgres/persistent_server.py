@@ -65,7 +65,7 @@ class _AccessFile:
         try:
             return read_json(path, cls, error=DatabaseError)
         except DatabaseError as error:
-            raise DatabaseError(f"{error}; it is damaged: remove {path.parent}, its data is lost") from error
+            raise DatabaseError(f"{error}; it is damaged: remove {path.parent}; its data is lost") from error
 
 
 @dataclass(frozen=True)

@@ -273,7 +273,7 @@ def open_server(url: str | None = None, *, settings: Mapping[str, str] | None = 
     """
     if named := url or os.environ.get(_ENVIRONMENT_VARIABLE):
         if settings:
-            raise DatabaseError("settings are for a server that placebench starts itself: leave --db away")
+            raise DatabaseError("settings are for a server that placebench starts itself: leave --db out")
         return Server(normalise_url(named), "named")
     programs = binaries.find_binaries()
     launched = launch_private_server(programs, settings or {})

@@ -199,7 +199,7 @@ def test_a_run_is_resumed(capsys: pytest.CaptureFixture[str]) -> None:
         (["--axis", "users=1,2", "--control", "server=uwsgi"], NO_DATA, "an axis (users, variant)"),
         (["--axis", "port=1,2"], NO_DATA, "a meaning of its own"),
         (["--axis", "users=1,2", "--users", "3"], NO_DATA, "--users and --axis users"),
-        (["--axis", "users=1,2", "--rate", "3"], NO_DATA, "leave one of them away"),
+        (["--axis", "users=1,2", "--rate", "3"], NO_DATA, "leave one of them out"),
         (["--axis", "variant=plain", "--jobs", "3"], NO_DATA, "--jobs is for a command"),
         (["--axis", "variant=plain", "--timeout", "3"], NO_DATA, "--timeout is for a command"),
         (["--axis", "variant=plain"], "trees = 5", "placebench lab study matrix takes it"),

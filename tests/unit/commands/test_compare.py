@@ -107,5 +107,5 @@ def test_a_database_to_copy_without_a_database_is_refused(
     assert code == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert "template_db 'postgresql:///shop' with database = \"none\"" in said
-    assert said.endswith("leave one of them away")
+    assert said.endswith("leave one of them out")
     assert not list(tmp_path.iterdir())

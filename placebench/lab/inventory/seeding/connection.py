@@ -137,7 +137,7 @@ def migrate_options(url: str, revisions: Iterable[str]) -> None:
 
 
 def applied_options(url: str) -> frozenset[str]:
-    """Return the optional revisions that the database is at."""
+    """Return the optional revisions of the schema that the database has."""
     with exclusive_connection(url) as connection:
         if not inspect(connection).has_table(_OPTIONS_TABLE):
             return frozenset()

@@ -129,7 +129,7 @@ def _check_names(index: TreeIndex, request: CandidateRequest) -> bool:
     """Return True if all names exist, else False if the response is empty before an unknown name is checked.
 
     Otherwise raises BadRequest for the first group with an unknown name. As in Placement, names are not checked once no
-    candidate is possible: if a group before has no solution.
+    candidate is possible: after a group without a solution.
     """
     if has_all_names(index.names, request):
         return True

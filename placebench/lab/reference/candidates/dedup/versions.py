@@ -220,9 +220,9 @@ class ShownVersion:
         self.show(version)
 
     def can_show(self, version: TreeVersion) -> bool:
-        """Return whether the index shows the version, or can be changed to: it is not in use and has an equal base.
+        """Return whether the index shows the version, or may be changed to it: it is unused, and the bases are equal.
 
-        Bases are equal if they differ in amounts in use at most.
+        Equal bases differ only in amounts in use.
         """
         if version.base is self._base and version.read_again is self._read_again:
             return True
