@@ -376,12 +376,12 @@ def test_a_plan_that_comes_after_the_recording_is_noted(profiler: SqlProfiler, e
 
 @pytest.mark.usefixtures("three_tables")
 def test_the_set_up_of_plans_is_the_profilers_time(engine: Engine) -> None:
-    """Behind a network of 20 ms it is three round trips per checkout, which are neither SQL's nor Python's."""
+    """Behind a network of 100 ms it is three round trips per checkout, which are neither SQL's nor Python's."""
     with open_database_link(engine.url.render_as_string(hide_password=False)) as link:
         distant = create_engine(link.url)
         profiler = SqlProfiler(distant)
         distant.connect().close()
-        link.set_profile(LinkProfile(latency_s=0.02))
+        link.set_profile(LinkProfile(latency_s=0.1))
         before = link.traffic()
         with profiler.record("distant", mode="plans") as recording, distant.connect() as connection:
             connection.execute(text("select :n from a"), {"n": 1}).all()
@@ -390,5 +390,4 @@ def test_the_set_up_of_plans_is_the_profilers_time(engine: Engine) -> None:
         distant.dispose()
 
     assert trips == recording.round_trips + 3
-    assert 0.06 <= recording.plan_setup_s <= recording.overhead_s
-    assert recording.python_s < 0.04
+    assert recording.python_s < 0.3 <= recording.plan_setup_s <= recording.overhead_s

@@ -105,13 +105,13 @@ def test_nothing_is_left_on_the_machines_after_kill_9(hosts: Path, eventually: C
             )
         assert len(marked(hosts.parent)) > len(ROLES)
         process.kill()
-        process.wait(20)
+        process.wait(60)
         assert eventually(lambda: not marked(hosts.parent))
 
 
 def test_parts_end_with_the_connection_while_one_starts(tmp_path: Path, eventually: Callable[..., bool]) -> None:
-    """An application that takes a minute to load is gone after 5 s, and so is the process that waits for it."""
-    (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n")
+    """An application that takes long to load is gone at once, and so is the process that waits for it."""
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(1000)\n")
     spec = {"database_url": "", "module": "slow:application", "environment": {"PYTHONPATH": str(tmp_path)}}
     order = {"order": "host", "given": {"name": "host1", "spec": spec}}
     command = [sys.executable, "-c", "from placebench.lab.scaleout.parts import main; main()"]
@@ -124,7 +124,7 @@ def test_parts_end_with_the_connection_while_one_starts(tmp_path: Path, eventual
         running = below(recursive=True)
         process.stdin.close()
 
-        assert process.wait(5) == 1
+        assert process.wait(60) == 1
         assert eventually(lambda: not any(each.is_running() for each in running))
 
 
@@ -140,7 +140,7 @@ def test_a_part_that_ends_is_named(hosts: Path) -> None:
         os.kill(pids["nginx"], signal.SIGKILL)
         *_, last = process.stderr
 
-        assert process.wait(20) == 2
+        assert process.wait(60) == 2
     assert "node1 has ended; the end of its log: " in reported
     assert "immediate shutdown" in reported
     assert "nginx ended with exit code -9" in last
@@ -165,7 +165,7 @@ def test_workers_on_other_machines_make_a_load(
         assert (made["requests"], made["failures"], len(made["workers"])) == (40, 0, 4)
         assert eventually(lambda: len(marked(tmp_path)) == before)
         process.send_signal(signal.SIGINT)
-        process.wait(20)
+        process.wait(60)
         assert eventually(lambda: not marked(tmp_path))
     assert (shared.stat().st_mtime if shared.exists() else None) == written_s
 

@@ -132,7 +132,7 @@ def test_a_write_that_was_refused_in_a_deadlock_is_tried_again(mariadb: MariaDbS
             connection.execute(text("UPDATE counters SET n = n + 1 WHERE id = :id"), {"id": first})
             if not begun:
                 begun.append(first)
-                both_hold_one.wait(10)
+                both_hold_one.wait(60)
             connection.execute(text("UPDATE counters SET n = n + 1 WHERE id = :id"), {"id": second})
 
         database.write(work)
@@ -141,7 +141,7 @@ def test_a_write_that_was_refused_in_a_deadlock_is_tried_again(mariadb: MariaDbS
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     with create_engine(url).connect() as connection:
         counted = connection.scalars(text("SELECT n FROM counters")).all()
 

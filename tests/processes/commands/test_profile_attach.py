@@ -41,7 +41,7 @@ application = profiler.wsgi(shop, sampling=Sampling(rate=0.0))
 
 def answers(port: int) -> bool:
     """Whether a request to the server succeeds."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     with contextlib.suppress(OSError), contextlib.closing(connection):
         connection.request("GET", "/orders")
         return connection.getresponse().status == 200
@@ -65,7 +65,7 @@ def serving(command: list[str], port: int, folder: Path, eventually: Callable[..
             ended.set()
             server.send_signal(signal.SIGINT)
             try:
-                server.wait(timeout=20)
+                server.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 server.kill()
             sending.join()

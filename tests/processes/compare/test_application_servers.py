@@ -52,17 +52,18 @@ def test_a_server_answers_from_this_environment_until_it_is_stopped(served: Serv
 
 
 def test_workers_that_are_still_starting_are_stopped_at_once(served: Served) -> None:
-    """A stop right after the start does not wait for uWSGI's mercy of 30 s, although workers may miss its signal."""
-    server = served(processes=4)
+    """A stop right after the start does not wait for uWSGI's mercy, although workers may miss its signal."""
+    server = served(processes=4, grace_s=1000.0)
     before = time.monotonic()
     server.stop()
 
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < 60
 
 
-def test_a_server_that_still_loads_its_application_is_killed(tmp_path: Path) -> None:
-    """It has no workers and no request in flight, and takes no signal: the 5 s that a master has are not waited for."""
-    (tmp_path / "slow_app.py").write_text("import time\nopen('loads', 'w').close()\ntime.sleep(60)\n")
+def test_a_server_that_still_loads_its_application_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no workers and no request in flight, and takes no signal: the time that a master has is not waited for."""
+    monkeypatch.setattr(UwsgiServer, "_grace_s", 1000.0)
+    (tmp_path / "slow_app.py").write_text("import time\nopen('loads', 'w').close()\ntime.sleep(1000)\n")
     environment = {"PYTHONPATH": str(tmp_path)}
     spec = ServerSpec(database_url="none", module="slow_app:application", folder=tmp_path, environment=environment)
     server = UwsgiServer(spec)
@@ -70,7 +71,7 @@ def test_a_server_that_still_loads_its_application_is_killed(tmp_path: Path) -> 
     before = time.monotonic()
     server.stop()
 
-    assert time.monotonic() - before < 4
+    assert time.monotonic() - before < 60
     assert not alive(server.pid)
 
 

@@ -163,7 +163,7 @@ def test_no_file_of_mariadb_can_be_read_by_others(shared: Path) -> None:
 def test_the_log_of_a_child_is_for_this_user_alone(tmp_path: Path) -> None:
     """With umask 0 too: tracebacks of an application have its data in them."""
     with start_child(ChildSpec("sh", ["sh", "-c", "echo secret"], log=tmp_path / "log")) as child:
-        child.wait(5)
+        child.wait(60)
 
     assert ((tmp_path / "log").read_text(), stat.S_IMODE((tmp_path / "log").stat().st_mode)) == ("secret\n", 0o600)
 

@@ -99,7 +99,7 @@ def test_a_call_that_outlives_its_record_is_in_it_until_then() -> None:
 
     def work() -> None:
         busy(PHASE_S)
-        release.wait(10)
+        release.wait(60)
         ended.set()
 
     profiler = SqlProfiler.for_drivers("sqlite3")

@@ -24,7 +24,7 @@ def test_a_connection_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch
     try:
         with pytest.raises(KeyboardInterrupt):  # noqa: PT012  the signal arrives in one of the two
             far_side._watch(far_side.queue.Queue(), done, lost)
-            threading.Event().wait(5)
+            threading.Event().wait(60)
     finally:
         signal.signal(signal.SIGINT, before)
     assert lost.is_set()

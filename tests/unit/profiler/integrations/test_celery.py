@@ -90,7 +90,7 @@ def test_tasks_of_a_prefork_worker_are_recorded(tmp_path: Path, eventually: Call
         eventually(lambda: len(list(files.glob("*.recording.json"))) >= 4 or worker.poll() is not None, limit_s=100)
         worker.terminate()
         try:
-            worker.wait(timeout=10)
+            worker.wait(timeout=60)
         except subprocess.TimeoutExpired:
             worker.kill()
 
