@@ -154,7 +154,10 @@ def _wrong(where: str, expected: str, value: Any) -> BadRequest:
 
 
 def _shown(value: Any) -> str:
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except RecursionError:  # orjson reads 1023 arrays in each other, of which Python writes some 900
+        shown = "a value that is nested too deeply"
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
 
 

@@ -245,3 +245,15 @@ def test_a_bug_is_answered_and_logged(
     assert "secret" not in response.text
     assert error["request_id"] in caplog.text
     assert "ZeroDivisionError: secret" in caplog.text
+
+
+@pytest.mark.parametrize("opening", ["[", '{"name":', '{"allocations":'])
+@pytest.mark.parametrize("path", ["/resource_providers", "/allocations"])
+def test_a_body_of_deeply_nested_arrays_is_a_bad_request(service: Any, path: str, opening: str) -> None:
+    """Of 1020 arrays in each other the parser makes lists, which Python cannot write; 2000 are too many for it."""
+    closing = "}" if opening[0] == "{" else "]"
+    bodies = [f"{opening}{'[' * depth}{']' * depth}{closing}" for depth in (10, 900, 1020, 2000)]
+
+    sent = [service.client.post(path, data=each, content_type="application/json", headers=HEADERS) for each in bodies]
+
+    assert [response.status_code for response in sent] == [400] * 4
