@@ -119,8 +119,12 @@ def effect_text(comparison: Comparison, *, named: bool = False, heading: Compari
 
 
 def effect_column(comparisons: Sequence[Comparison]) -> Column:
-    """Return the column of effects; its heading has the confidence level and replicates of the first comparison."""
-    first = next((each for each in comparisons if each.ratio is not None), None)
+    """Return the column of effects; its heading has the confidence level and replicates of the first comparison.
+
+    Counts have no replicates: their n is that of the counted requests.
+    """
+    measured = (each for each in comparisons if each.metric not in COUNTED and each.metric not in PROFILED)
+    first = next((each for each in measured if each.ratio is not None), None)
     if first is None:
         return Column("effect", effect_text)
     label = f"effect [{units.round_percent(first.confidence)} CI; n = {first.replicates}]"

@@ -13,6 +13,7 @@ from placebench.report import write_report
 from placebench.report.effects import (
     comparison_sentence,
     detectable_text,
+    effect_column,
     effect_text,
     headline,
     lifetime_sentences,
@@ -110,6 +111,21 @@ def test_counts_are_reported_as_counts(
     made = compare_counts(before, after, "naive", "tuned", metric)
 
     assert (effect_text(made), verdict_text(made)) == (effect, verdict)
+
+
+COUNTED = compare_counts([17.0] * 12, [18.0] * 12, "naive", "tuned", "statements")
+
+
+@pytest.mark.parametrize(
+    ("comparisons", "heading"),
+    [
+        ([COUNTED], "effect"),
+        ([COUNTED, MADE], "effect [95 % CI; n = 6]"),
+    ],
+)
+def test_the_heading_of_the_effects_counts_replicates(comparisons: list[Comparison], heading: str) -> None:
+    """Twelve counted requests are not twelve replicates: without a measured metric the heading has no interval."""
+    assert heading == effect_column(comparisons).label
 
 
 def test_pauses_that_are_gone_are_reported_by_their_values() -> None:
