@@ -7,15 +7,18 @@ the call or in the environment; 3 inconclusive; 70 a bug; 130 interrupted; 141 t
 import argparse
 import errno
 import io
+import os
 import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 from placebench import __version__
 from placebench.commands import COMMANDS, Command, Entry, check_linux
 from placebench.errors import PlacebenchError, UsageError, did_you_mean
+from placebench.paths import DISK_FULL, name_full_folder
 
 _EXIT_BUG = 70
 _EXIT_READER_GONE = 128 + 13  # of SIGPIPE, which Windows does not have
@@ -30,7 +33,7 @@ exit codes:
   130  interrupted: what was measured until then is reported
 """
 _ENVIRONMENT_ERRORS = {
-    *(errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EPIPE, errno.EMFILE),
+    *(*DISK_FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EPIPE, errno.EMFILE),
     *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP),
 }
 """Errors of the operating system that are not bugs: a full disk, missing permissions, a reader that is gone, a folder
@@ -88,7 +91,12 @@ def _run(command: Command[Any], parsed: argparse.Namespace) -> int:
         check_linux(command.needs_linux)
     given = options.read(command.options, parsed)
     if not (command.run_name and given.run.host):
-        return command.run(given)
+        try:
+            return command.run(given)
+        except OSError as error:
+            out = getattr(parsed, "out", None) or "."
+            name_full_folder(error, Path(out), Path(os.environ.get("TMPDIR", "/tmp")))
+            raise
     from placebench.commands.runs import run_there
 
     run_there(given, command.run_name, command.run)
@@ -250,9 +258,11 @@ def _explain(error: PlacebenchError | ImportError | OSError) -> str | None:
         return f"the package {error.name!r} is needed and not installed: pip install 'placebench[bench]'"
     if isinstance(error, ImportError):
         return _explain_sqlalchemy() if (error.name or "").startswith("sqlalchemy") else None
+    if "No usable temporary directory" in str(error):
+        return f"{error.strerror}: set TMPDIR to a folder that you can write to, with space left"
     if error.errno not in _ENVIRONMENT_ERRORS:
         return None
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in DISK_FULL:
         return f"{error}: free some space, or write elsewhere; what was written whole until then is kept"
     return str(error)
 

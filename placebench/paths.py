@@ -3,10 +3,15 @@
 The main function is `resource_folder`.
 """
 
+import errno
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from placebench.errors import PlacebenchError
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_LEAST_FREE_BYTES = 1_000_000
 _PACKAGE = Path(__file__).resolve().parent
 _WORKBENCH = _PACKAGE / "_workbench"
 
@@ -67,6 +72,21 @@ def check_writable(file: Path) -> Path:
     except OSError as error:
         raise PlacebenchError(f"no file can be written at {file}: {error.strerror}") from error
     return file
+
+
+def name_full_folder(error: OSError, *folders: Path) -> None:
+    """Make the first of *folders* whose disk has less than 1 MB left the file of *error*.
+
+    An error that names a file, or is not one of a full disk, stays as it is: a write that fails names none.
+    """
+    if error.errno not in DISK_FULL or error.filename is not None:
+        return
+    for folder in folders:
+        with suppress(OSError):  # one that is gone or closed to us
+            there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+            if shutil.disk_usage(there).free < _LEAST_FREE_BYTES:
+                error.filename = str(there)
+                return
 
 
 def profiles_folder() -> Path:

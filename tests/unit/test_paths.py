@@ -1,12 +1,21 @@
 """Where something is to be written, asked before it is made."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from placebench.errors import PlacebenchError, RunFolderError
-from placebench.paths import check_writable, is_file, make_folder, make_ignored_folder, profiles_folder, resource_folder
+from placebench.paths import (
+    check_writable,
+    is_file,
+    make_folder,
+    make_ignored_folder,
+    name_full_folder,
+    profiles_folder,
+    resource_folder,
+)
 
 
 def test_a_folder_is_made_with_those_above_it(tmp_path: Path) -> None:
@@ -53,6 +62,21 @@ def test_no_file_can_be_written_there(tmp_path: Path, name: str) -> None:
 def test_a_name_that_is_too_long_is_no_file(tmp_path: Path) -> None:
     """Nor an error: whoever looked says what he looked for."""
     assert not is_file(tmp_path / ("x" * 300))
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "[Errno 28] No space left on device: '/proc/self'"),
+        (OSError(errno.ENOSPC, "No space left on device", "/a"), "[Errno 28] No space left on device: '/a'"),
+        (OSError(errno.EACCES, "Permission denied"), "[Errno 13] Permission denied"),
+    ],
+)
+def test_a_full_disk_is_named_by_the_folder_that_is_there(tmp_path: Path, error: OSError, text: str) -> None:
+    """/proc has no free bytes; a file that the error names is not replaced, and other errors are not of a disk."""
+    name_full_folder(error, tmp_path, Path("/proc/self/none/run"))
+
+    assert text == str(error)
 
 
 def test_runs_land_where_the_user_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from placebench.compare.keep.records import FailedPart, RunHead
 from placebench.errors import GateFailedError, NoResponseError, PlacebenchError, RunFolderError
 from placebench.masking import mask_document
 from placebench.meters.cost import CostMeter
-from placebench.paths import make_folder, make_ignored_folder
+from placebench.paths import make_folder, make_ignored_folder, name_full_folder
 from placebench.runtime.postgres import Server
 
 _T = TypeVar("_T")
@@ -113,6 +113,8 @@ class RunFolder:
             status, note = "interrupted", "interrupted by the user; what was measured until then is here"
             raise
         except BaseException as error:
+            if isinstance(error, OSError):
+                name_full_folder(error, self.path)
             note = error_text(error)
             raise
         finally:
