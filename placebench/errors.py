@@ -98,6 +98,11 @@ class FailedRequestsError(LoadError):
 class NoResponseError(FailedRequestsError):
     """The application took a request and sent no response to it within the time limit; a retry would take as long."""
 
+    def __init__(self, message: str, variant: str = "") -> None:
+        super().__init__(message)
+        self.variant = variant
+        """The variant in a replicate that sent no response; empty otherwise."""
+
 
 class NoTrafficError(GateFailedError):
     """The application does not use the measured database, so its counts of 0 would pass any gate."""

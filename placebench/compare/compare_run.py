@@ -53,6 +53,7 @@ from placebench.errors import (
     FailedRequestsError,
     GateFailedError,
     LoadError,
+    NoResponseError,
     NoTrafficError,
     PlacebenchError,
     RunFolderError,
@@ -402,9 +403,11 @@ class CompareRun:
         workload = prepared.workload
         try:
             return prepared, self._count(prepared, read)
-        except NoTrafficError:
+        except (NoTrafficError, NoResponseError):
             raise
         except (GateFailedError, LoadError) as error:
+            if isinstance(error.__cause__, NoResponseError):  # no other request waits as long
+                raise
             routes = {call.route for call in workload.calls}
             is_failure = isinstance(error, LoadError) or isinstance(error.__cause__, FailedRequestsError)
             if not can_check(workload) or (is_failure and len(routes) < 2):

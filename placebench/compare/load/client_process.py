@@ -85,8 +85,10 @@ class Driven:
         Raises NoResponseError if the last request got no response within the time limit.
         """
         if self.failures:
-            kind = NoResponseError if self.is_hanging else FailedRequestsError
-            raise kind(f"{len(self.failures)} of {len(self.wall_s)} requests failed: {self.failures[0]}")
+            counts = f"{len(self.failures)} of {len(self.wall_s)} requests failed"
+            if self.is_hanging:
+                raise NoResponseError(f"{counts}: {self.failures[-1]}")
+            raise FailedRequestsError(f"{counts}: {self.failures[0]}")
         return self
 
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -24,7 +24,7 @@ from placebench.compare.load.clients import HttpClient, http_client
 from placebench.compare.measure.prepared_variants import PreparedVariants
 from placebench.compare.measure.replicate_plan import ReplicatePlan, StartPlan, invalidated
 from placebench.compare.what.validity import MachineSample, block_problem, machine_problem
-from placebench.errors import DatabaseError, LoadError, ServerError
+from placebench.errors import DatabaseError, LoadError, NoResponseError, ServerError
 from placebench.loadgen.options import arrivals
 from placebench.loadgen.samples import MISSED_AFTER_S
 from placebench.meters.meters import Backends, read_backends
@@ -61,7 +61,10 @@ REPLICATE_FAILURES = (ServerError, LoadError, DatabaseError, SQLAlchemyError, OS
 
 
 def make_replicate(prepared: PreparedVariants, plan: ReplicatePlan) -> list[Block]:
-    """Measure one replicate and return its blocks; if it is discarded, the last block has the reason."""
+    """Measure one replicate and return its blocks; if it is discarded, the last block has the reason.
+
+    Raises NoResponseError for a variant that takes a request and does not respond: each block would wait as long again.
+    """
     made: list[Block] = []
     before = MachineSample.now()
     round_ = 0
@@ -77,6 +80,8 @@ def make_replicate(prepared: PreparedVariants, plan: ReplicatePlan) -> list[Bloc
             finally:
                 with prepared.timer.measure("stop"):
                     stack.close()
+    except NoResponseError:
+        raise
     except REPLICATE_FAILURES as error:
         return invalidated(made, plan, error_text(error))
     reason = machine_problem(before, MachineSample.now(), cores=os.cpu_count() or 1)
@@ -239,7 +244,7 @@ class _RunningVariant:
         The first request takes longest, and `warm_up` needs only the last ones.
         """
         if (early := self._warm_up_cycles - _LAST_WARM_UPS) > 0:
-            self._warm_ups.append(client.drive(self.server.url, self._workload, times=early))
+            self._warm_ups.append(self._drive(client, times=early))
 
     def warm_up(self, client: HttpClient) -> None:
         """Log in, let the service compile and connect, and set the number of request cycles that fill a block.
@@ -249,7 +254,9 @@ class _RunningVariant:
         """
         times = _LAST_WARM_UPS if self._warm_ups else self._warm_up_cycles
         try:
-            driven = client.drive(self.server.url, self._workload, times=times, login=True)
+            driven = self._drive(client, times=times, login=True)
+        except NoResponseError:
+            raise
         except LoadError as error:
             raise LoadError(f"{self._name}: {error}") from error
         self._warm_ups.append(driven)
@@ -259,7 +266,7 @@ class _RunningVariant:
             users = threads if self._rate else self._users
             times = -(-max(users, threads) // each)
             for _ in range(_WARM_UPS_PER_THREAD):  # connections open in the first; the last tells the size of a block
-                driven = client.drive(self.server.url, self._workload, times=times, users=users)
+                driven = self._drive(client, times=times, users=users)
                 self._warm_ups.append(driven)
             at_least = -(-(_ARRIVALS_A_BLOCK if self._rate else _REQUESTS_PER_USER * self._users) // each)
             cycle_s = each / self._rate if self._rate else driven.elapsed_s / times
@@ -284,7 +291,7 @@ class _RunningVariant:
     def age(self, client: Client | HttpClient, cycles: int) -> int:
         """Send untimed requests, whose failures and responses count in the next block; return their number."""
         self.end_block()
-        driven = client.drive(self.server.url, self._workload, times=cycles)
+        driven = self._drive(client, times=cycles)
         self._warm_ups.append(driven)
         self._aged = driven.responses
         self._served += len(driven.wall_s)
@@ -296,7 +303,7 @@ class _RunningVariant:
         requests = self.cycles_a_block * len(self._workload.cycle)
         seed = replicate * 1_000_000 + round_  # the same arrivals for all variants of a round
         due_s = list(islice(arrivals(self._rate, seed), requests)) if self._rate else []
-        seen = client.drive(self.server.url, self._workload, times=self.cycles_a_block, users=self._users, due_s=due_s)
+        seen = self._drive(client, times=self.cycles_a_block, users=self._users, due_s=due_s)
         pids = self.server.pids()
         self._ended = after = self._cpu(pids)
         self.in_s.append(_used(before, after))
@@ -357,6 +364,13 @@ class _RunningVariant:
         if self._backends is None or now is None or not now.unchanged_since(self._backends):
             return False
         return bool(self._backends.cpu_s) or not self._has_round_trips
+
+    def _drive(self, client: Client | HttpClient, **how: Any) -> Driven:
+        """Send requests as `HttpClient.drive` does; raise NoResponseError if one of them got no response."""
+        driven = client.drive(self.server.url, self._workload, **how)
+        if driven.is_hanging:
+            raise NoResponseError(f"{self._name}: {driven.failures[-1]}", self._name)
+        return driven
 
     def _counters(self, seen: Driven, due_s: Sequence[float], pids: Sequence[int]) -> dict[str, float]:
         memory = read_pss_bytes(pids)

@@ -13,7 +13,7 @@ from placebench.compare.measure.prepared_variants import PreparedVariants
 from placebench.compare.measure.replicate import REPLICATE_FAILURES, make_replicate
 from placebench.compare.measure.replicate_plan import invalidated, keep_whole_replicates, plan_replicate
 from placebench.compare.measure.same_responses import SameResponses
-from placebench.errors import UndecidedError
+from placebench.errors import NoResponseError, UndecidedError
 from placebench.meters.table_contents import TableContents
 from placebench.stats.error_shares import MORE_ERRORS, compare_errors, error_count
 
@@ -49,8 +49,8 @@ class ReplicateSeries:
         """Make replicates until *wanted* of them are valid, or until *needed* returns no variant.
 
         needed: returns the variants of the next replicate; by default all. Raises GateFailedError if responses or data
-        differ, or if a variant failed more requests than the first variant; UndecidedError if three replicates in a
-        row are invalid.
+        differ, or if a variant failed more requests than the first variant or sent no response; UndecidedError if three
+        replicates in a row are invalid.
         """
         before = prepared.before or self._read_data(prepared)
         if prepared.workload.writes:
@@ -154,7 +154,13 @@ class ReplicateSeries:
         number = max((block.replicate for block in self.blocks), default=-1) + 1  # a number is never used twice
         plan = plan_replicate(names, number, rounds=self._rounds, seed=self._run.head.seed, partial=self._partial)
         with prepared.timer.measure("replicates"):
-            blocks = make_replicate(prepared, plan)
+            try:
+                blocks = make_replicate(prepared, plan)
+            except NoResponseError as error:
+                first = next(iter(prepared.named))
+                if prepared.counted_as.get(error.variant, error.variant) == first:
+                    raise
+                raise self._same.error(f"{error}; {first} responds") from error
             now: Mapping[str, TableContents] = {}
             try:
                 if before:
