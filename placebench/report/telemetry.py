@@ -31,11 +31,12 @@ def telemetry_report(folder: Path, telemetry: "Telemetry") -> Report:
     Raises PlacebenchError if it holds no request.
     """
     telemetry, notices = _on_one_clock(telemetry)
-    elapsed_s = float((telemetry.durations["started_s"] - telemetry.began_s).max())
     has_client = bool((telemetry.durations["series"] == "client").any())
     requests = telemetry.durations[telemetry.durations["series"] == ("client" if has_client else "server")]
     if not len(requests):
         raise PlacebenchError(f"the telemetry in {folder} holds no request of a client or a server")
+    began_s = float(requests["started_s"].min())
+    elapsed_s = float(requests["started_s"].max()) - began_s
     step_s = next((each for each in _STEPS_S if elapsed_s / each <= _MAX_POINTS), math.ceil(elapsed_s / _MAX_POINTS))
     seconds = telemetry.over_time(step_s)
     full = seconds[seconds["state"] == "full"]
@@ -67,14 +68,14 @@ def telemetry_report(folder: Path, telemetry: "Telemetry") -> Report:
     return Report(
         folder=folder,
         name=folder.resolve().name,
-        started_at=datetime.fromtimestamp(telemetry.began_s, UTC).isoformat(timespec="seconds"),
+        started_at=datetime.fromtimestamp(began_s, UTC).isoformat(timespec="seconds"),
         status="complete",
         headline=headline,
         document={
             "folder": str(folder),
             "headline": headline,
             "requests": len(requests),
-            "began_at_s": telemetry.began_s,
+            "began_at_s": began_s,
             "step_s": step_s,
             "steps": states,
             "means": means,

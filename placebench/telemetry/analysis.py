@@ -110,9 +110,9 @@ class Telemetry:
     def over_time(self, step_s: float = 1.0) -> pd.DataFrame:
         """Return a row per step of *step_s* seconds since the first request, indexed by the second in which it begins.
 
-        state: "full", "cut" or "idle": whether requests came during all of the step, a part of it, or none. Means per
-        second are those of the full steps. requests, requests_per_s: requests that began in it, at the client if one
-        wrote, else at the server. client_s, server_s: their mean durations. p50_s, p95_s, p99_s: percentiles at the
+        Requests are those of the client if one wrote, else those of the server. state: "full", "cut" or "idle": whether
+        requests came during all of the step, a part of it, or none. Means per second are those of the full steps.
+        requests, requests_per_s: requests that began in it. client_s, server_s: their mean durations. p50_s, p95_s, p99_s: percentiles at the
         client, or at the server. database_s, measured_s, database_share: the time inside the driver, that of the
         handlers, or of the server if no handler is timed, and their ratio. user_to_kernel, rss_bytes: CPU ratio of all
         workers, and the sum of their last memory samples. A value is NaN if it was not measured.

@@ -51,8 +51,8 @@ def cpu_per_step(runtime: pd.DataFrame, began_s: float, step_s: float = 1.0) -> 
 
 def timeline(durations: pd.DataFrame, runtime: pd.DataFrame, *, outer: str, step_s: float) -> pd.DataFrame:
     """Return a row per step since the first request of the series *outer*; `Telemetry.over_time` says its columns."""
-    began_s = float(durations["started_s"].min())
     requests = durations[durations["series"] == outer]
+    began_s = float((requests if len(requests) else durations)["started_s"].min())
     by_step = requests.groupby(step_of(requests["started_s"], began_s, step_s))["duration_s"]
     states = _states(requests["started_s"] - began_s, requests["duration_s"], step_s)
     frame = by_step.count().rename("requests").to_frame().reindex(range(len(states)), fill_value=0)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from placebench.errors import PlacebenchError
+from placebench.report.telemetry import telemetry_report
 from placebench.telemetry import load
 
 WriteFile = Callable[..., Path]
@@ -63,6 +64,20 @@ def test_full_cut_and_idle_seconds_are_told_apart(write_file: WriteFile, tmp_pat
     assert set(frame.query("state == 'full'")["requests_per_s"]) == {10.0}
     assert telemetry.over_time(3)["requests"].tolist() == [25, 0, 25]
     assert telemetry.over_time(3).index.tolist() == [0, 3, 6]
+
+
+def test_a_load_of_an_hour_old_service_has_seconds_of_its_own(write_file: WriteFile, tmp_path: Path) -> None:
+    """The steps begin at the client's first request, whatever the server served before."""
+    write_file("client-1-a.csv", [client(3600 + at / 10, at, 0.1) for at in range(30)])
+    write_file("worker-1-a.csv", [server(0.0, 99, 0.2), *(server(3600.01 + at / 10, at, 0.05) for at in range(30))])
+
+    telemetry = load(tmp_path)
+
+    frame = telemetry.over_time()
+    assert [0.0, 1.0, 2.0] == frame.index.tolist()
+    assert [0.05] * 3 == frame["server_s"].round(6).tolist()
+    document = telemetry_report(tmp_path, telemetry).document
+    assert (3600.0, 1, {"full": 3, "cut": 0, "idle": 0}) == tuple(document[n] for n in ("began_at_s", "step_s", "steps"))
 
 
 def test_slow_but_steady_use_has_no_pause(write_file: WriteFile, tmp_path: Path) -> None:
