@@ -23,7 +23,8 @@ _USERS_LINES: Final[Sequence[tuple[str, Role]]] = (("p50", "between"), ("p95", "
 _STYLES = {"held": "role-variant", "broken": "role-baseline", "generator": "state-same"}
 _NOTES = {
     "rate": "Arrivals follow a seeded schedule (seed {seed}), whatever the service does. The rate is doubled until the "
-    "objective fails, then bisected until the highest that passes and the lowest that fails are {apart} % apart.",
+    "objective fails, then bisected until the highest that passes and the lowest that fails are 5 % apart, or 20 % if "
+    "replicates follow.",
     "users": "Users are doubled until requests fail or time out.",
 }
 _REPLICATES = (
@@ -56,7 +57,7 @@ def capacity_report(folder: Path) -> Report:
         request=Section("Request", [request_block(f"{made.url}  {made.request or ''}")]),
         sections=[*_charts(made), Section("Steps", [table, order])],
         notes=[
-            _NOTES[made.kind].format(seed=made.seed, apart=20 if made.knees else 5),
+            _NOTES[made.kind].format(seed=made.seed),
             *([_REPLICATES] if made.knees else []),
             _DISCARDED,
         ],

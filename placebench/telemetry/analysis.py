@@ -112,10 +112,11 @@ class Telemetry:
 
         Requests are those of the client if one wrote, else those of the server. state: "full", "cut" or "idle": whether
         requests came during all of the step, a part of it, or none. Means per second are those of the full steps.
-        requests, requests_per_s: requests that began in it. client_s, server_s: their mean durations. p50_s, p95_s, p99_s: percentiles at the
-        client, or at the server. database_s, measured_s, database_share: the time inside the driver, that of the
-        handlers, or of the server if no handler is timed, and their ratio. user_to_kernel, rss_bytes: CPU ratio of all
-        workers, and the sum of their last memory samples. A value is NaN if it was not measured.
+        requests, requests_per_s: requests that began in it. client_s, server_s: their mean durations. p50_s, p95_s,
+        p99_s: percentiles at the client, or at the server. database_s, measured_s, database_share: the time inside the
+        driver, that of the handlers, or of the server if no handler is timed, and their ratio. user_to_kernel,
+        rss_bytes: CPU ratio of all workers, and the sum of their last memory samples. A value is NaN if it was not
+        measured.
         """
         self.began_s  # noqa: B018  raises without durations
         return timeline(self.durations, self.runtime, outer=self._outer, step_s=step_s)

@@ -77,7 +77,9 @@ def test_a_load_of_an_hour_old_service_has_seconds_of_its_own(write_file: WriteF
     assert [0.0, 1.0, 2.0] == frame.index.tolist()
     assert [0.05] * 3 == frame["server_s"].round(6).tolist()
     document = telemetry_report(tmp_path, telemetry).document
-    assert (3600.0, 1, {"full": 3, "cut": 0, "idle": 0}) == tuple(document[n] for n in ("began_at_s", "step_s", "steps"))
+    assert (3600.0, 1, {"full": 3, "cut": 0, "idle": 0}) == tuple(
+        document[n] for n in ("began_at_s", "step_s", "steps")
+    )
 
 
 def test_slow_but_steady_use_has_no_pause(write_file: WriteFile, tmp_path: Path) -> None:
