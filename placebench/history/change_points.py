@@ -7,7 +7,8 @@ threshold rises with the number of points, so that a flat series, tested again a
 
 The noise of a point has two parts: the variance of its interval, and the variance between runs of identical programs,
 which no interval contains. The latter is estimated from the differences of neighbours. The largest differences are left
-out, because they may be steps. While there are few differences, an expected value is given weight too.
+out, because they may be steps: a tenth, but at least three, or half of fewer than six. While there are few differences,
+an expected value is given weight too.
 
 Sources: Siegmund and Venkatraman 1995 (generalised likelihood ratio for a change), Page 1954.
 """
@@ -20,8 +21,8 @@ from statistics import NormalDist, fmean
 
 _FALSE_STEPS = 0.05
 """Share of flat series in which any step is found."""
-_LEFT_OUT = 0.1
-"""Share of the differences of neighbours that is left out of the noise: the largest, because they may be steps."""
+_LEFT_OUT, _MIN_LEFT_OUT = 0.1, 3
+"""Share of the differences of neighbours that is left out of the noise, and its least number, up to half of them."""
 _EXPECTED_COUNTS_AS = 4
 """Number of differences that weigh as much as the expected noise between runs."""
 _PLAUSIBLE = 6.0
@@ -113,9 +114,9 @@ class _Noise:
             return cls(expected**2, math.inf)
         pairs = [(one, next_) for one, next_ in pairwise(points) if one.links == next_.links]
         squares = sorted((next_.value - one.value) ** 2 for one, next_ in pairs)
-        if len(squares) < 2:
-            return cls(expected**2, _EXPECTED_COUNTS_AS)
-        left_out = math.ceil(_LEFT_OUT * len(squares))
+        if len(squares) < 3:  # two differences may both be steps, and say nothing of the noise
+            return cls((max(1, len(squares)) * expected) ** 2, _EXPECTED_COUNTS_AS)
+        left_out = math.ceil(max(_LEFT_OUT * len(squares), min(_MIN_LEFT_OUT, len(squares) / 2)))
         kept = squares[:-left_out]
         known = fmean(one.variance + next_.variance for one, next_ in pairs)
         seen = max(0.0, fmean(kept) / _smaller_squares(left_out / len(squares)) - known) / 2

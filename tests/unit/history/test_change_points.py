@@ -2,6 +2,7 @@
 
 import math
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -77,6 +78,30 @@ def test_a_large_step_between_few_points_is_found() -> None:
     (found,) = find_steps(series(random.Random(5), [0.0, 0.0, 0.0, 0.2, 0.2]), between_runs=BETWEEN)
 
     assert found.place == 3
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [[0.0, -0.5, 0.0], [0.0, -0.3, -0.3, 0.3], [0.0, 0.0, -0.5, -0.5, 0.6], [0.0, 0.0, -0.5, -0.5, 0.6, 0.6, 0.0]],
+)
+def test_several_steps_in_a_short_history_are_found(levels: list[float]) -> None:
+    """A fix and its loss in three commits; two steps in four and five, three in seven: none passes for noise."""
+    chance = random.Random(7)
+
+    found = [find_steps(series(chance, levels, between=BETWEEN), between_runs=BETWEEN) for _ in range(20)]
+
+    places = [place for place, (before, after) in enumerate(pairwise(levels), start=1) if before != after]
+    assert [places] * 20 == [[each.place for each in steps] for steps in found]
+
+
+@pytest.mark.parametrize("number", [3, 4, 5, 6, 10])
+def test_short_flat_histories_have_no_step(number: int) -> None:
+    """Of 200, at most 5 have one, where runs differ by as much as expected."""
+    chance = random.Random(number)
+
+    found = [find_steps(series(chance, [0.0] * number, between=BETWEEN), between_runs=BETWEEN) for _ in range(200)]
+
+    assert sum(map(bool, found)) <= 5
 
 
 def test_the_error_of_a_link_is_no_step() -> None:
