@@ -180,7 +180,7 @@ class PointSeries:
     role: Role = "between"
     is_ring: bool = False
     level: float | None = None
-    """The y value of a horizontal line, such as the estimate of the series."""
+    """The y value of a horizontal line along the points, such as the estimate of the series."""
 
 
 def points(
@@ -239,7 +239,8 @@ def _points(
     drawn = [element("circle", cx=percent(x), cy=y, r=4.5, class_=style) for x, y in places]
     if series.level is not None:
         y = _height(series.level, up)
-        drawn.insert(0, line(x1=_POINTS_BEGIN, x2=1, y1=y, y2=y, class_="level"))
+        ends = [x for x, _ in places]
+        drawn.insert(0, line(x1=min(ends) - _BESIDE, x2=max(ends) + _BESIDE, y1=y, y2=y, class_="level"))
     if len(places) == 1:
         ((x, y),) = places
         at, anchor = (x + _BESIDE, "start") if x < _NAMED_TO_THE_RIGHT else (x - _BESIDE, "end")

@@ -209,6 +209,20 @@ def test_every_replicate_is_a_point() -> None:
     assert [len(classed(picture, kind)) for kind in ("disc", "ring", "level")] == [3, 2, 2]
 
 
+def test_a_level_is_drawn_along_its_points() -> None:
+    """The levels of a history before and after a step do not overlap, and none crosses the name of a single point."""
+    series = [
+        PointSeries("from a", [(1, 1.0), (2, 1.0)], "variant", level=1.0),
+        PointSeries("from b", [(3, 1.9)], "baseline", level=1.9),
+    ]
+    picture = svg(points(series, title="t", description="d", show=None, show_where=units.count))
+
+    ends = [[float(str(each.get(end)).rstrip("%")) for end in ("x1", "x2")] for each in classed(picture, "level")]
+    named = float(str(classed(picture, "named")[0].get("x")).rstrip("%"))
+    assert [[92.2, 95.8], [38.87, 69.13]] == [[round(end, 2) for end in line] for line in ends]
+    assert named == 92.2
+
+
 def test_the_name_of_a_point_stays_in_the_chart() -> None:
     """The name of a point on the left is to its right, and that of the rightmost point to its left."""
     series = [
