@@ -134,12 +134,21 @@ def _line(series: Line, across: Scale, up: Scale) -> Markup:
 
 
 def _line_names(series: Sequence[Line], up: Scale) -> list[Markup]:
-    """Write each name at the end of its line, below names already there; a long name extends back over the lines."""
-    short, drawn, free = shorten_labels(one.label for one in series), [], 0.0
-    for one in sorted(series, key=lambda one: -one.drawn[-1][1]):
-        y = max(_height(one.drawn[-1][1], up) + 4, free)
+    """Write each name at the end of its line, below names already there.
+
+    A long name reaches back over the chart: above the end of a line that rises, below that of a line that falls.
+    """
+    short = shorten_labels(one.label for one in series)
+    wanted = []
+    for one in series:
+        is_long = len(one.label) > _MAX_LETTERS_BESIDE
+        (_, before), (_, last) = one.drawn[-2:] if len(one.drawn) > 1 else one.drawn * 2
+        wanted.append((_height(last, up) + (4 if not is_long else 18 if last < before else -8), is_long, one))
+    drawn, free = [], 0.0
+    for height, is_long, one in sorted(wanted, key=lambda name: name[0]):
+        y = max(height, free)
         free = y + _APART
-        x, anchor = (_LINES_END + 0.015, "start") if len(one.label) <= _MAX_LETTERS_BESIDE else (1.0, "end")
+        x, anchor = (1.0, "end") if is_long else (_LINES_END + 0.015, "start")
         name = text(short[one.label], x=x, y=y, class_="label named", anchor=anchor)
         drawn.append(element("g", element("title", one.label), name, class_=f"role-{one.role}"))
     return drawn

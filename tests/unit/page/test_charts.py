@@ -307,6 +307,15 @@ def test_short_names_differ_as_long_ones_do() -> None:
     }
 
 
+def test_a_long_name_of_a_line_is_clear_of_its_end() -> None:
+    """It is 8 pixels above the end of a line that rises, and 18 below that of a line that falls."""
+    series = [Line("variant faster", [(1.0, 5.0), (4.0, 10.0)]), Line("variant slower", [(1.0, 5.0), (4.0, 2.5)])]
+    picture = svg(lines(series, title="t", description="d", show=str, show_where=str))
+
+    ends = [float(str(each.get("cy"))) for each in classed(picture, "disc")][1::2]
+    assert [ends[0] - 8, ends[1] + 18] == [float(str(each.get("y"))) for each in classed(picture, "named")]
+
+
 def test_a_long_name_of_a_line_ends_where_the_picture_does() -> None:
     """It reaches back over the lines instead of over the border of a phone, and is whole in its title."""
     name = "naive+rows+slots+summaries_once+usages_once+sets"
