@@ -225,10 +225,12 @@ def _headline(rows: Sequence[Mapping[str, Any]], control: Mapping[str, Any], obj
         return f"{point_text(row['axes'])}: {what} {_amount(row, objective)}; full: {FULL_TEXTS[row['full']]}."
     most = max(judged, key=lambda row: abs(math.log(float(row["ratio"]))))
     base = next((row for row in rows if row["is_control"] and row["axes"] == {**most["axes"], **control}), None)
-    before = f", {_amount(base, objective)} before" if base else ""
+    amounts = [_amount(each, objective) for each in (most, base) if each]
+    if most["ratio_low"] is None:  # how many replicates an interval needs is said of the effect
+        amounts = [each.partition(" [")[0] for each in amounts]
     verdict = most["verdict"] or "no verdict"
     against = f"{point_text(most['axes'])} against {point_text(control)}"
-    return f"{against}: {effect_text(most, what)} ({verdict}), {_amount(most, objective)}{before}."
+    return f"{against}: {effect_text(most, what)} ({verdict}), {', '.join(amounts)}{' before' if base else ''}."
 
 
 def _amount(row: Mapping[str, Any], objective: Objective | None) -> str:
