@@ -211,6 +211,7 @@ def test_a_comparison_that_fails_keeps_every_secret(
     assert list(out.rglob("data.dump*")) == []
 
 
+@pytest.mark.long
 def test_other_commands_keep_every_secret(shop: Path, tmp_path: Path, check: Callable[..., str]) -> None:
     """A load, with its command lines; requests under the profiler; what doctor says; logins in files and variables."""
     with served() as url:

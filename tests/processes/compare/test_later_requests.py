@@ -117,6 +117,7 @@ class Reader(HttpUser):
 """
 
 
+@pytest.mark.long
 def test_requests_that_a_locustfile_sends_only_later_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -239,10 +239,12 @@ def test_a_budget_that_is_none_is_an_error_of_the_user(text: str) -> None:
         Budget.parse([text])
 
 
-def test_the_pytest_plugin_fails_a_test_that_broke_its_budget(tmp_path: Path) -> None:
+def test_the_pytest_plugin_fails_a_test_that_broke_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With statement and call site; a test's own failure goes first; an unknown limit is named."""
     (tmp_path / "test_it.py").write_text(TESTS)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-markers", "test_it.py"]
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # the plugins of others take most of the time
+    plugins = ("-p", "no:cacheprovider", "-p", "placebench.pytest_plugin")
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, "--strict-markers", "test_it.py"]
     output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
 
     assert "4 failed, 1 passed" in output
