@@ -307,7 +307,7 @@ def _check(given: CheckOptions) -> int:
         raise UndecidedError(f"inconclusive: {missing}")
     if unknown := next((each for each in series if len(each.points) < MIN_POINTS), None):
         where, missing = "", "a count" if unknown.metric in COUNTED else "an interval"
-        remedy = "is there a database?" if unknown.metric in COUNTED else "six replicates are needed"
+        remedy = "is there a database?" if unknown.metric in COUNTED else "measure with -n 8 or more"
         if unknown.left_out:
             where, remedy = " in the history of HEAD", "measure its commits with `placebench history backfill`"
         if unknown.points:

@@ -66,7 +66,7 @@ def _line(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Return text in which roff sees no command of its own."""
+    """Return text in which roff sees no command of its own, with ASCII for "…", which no ASCII terminal shows."""
     escaped = text.replace("\\", r"\e").replace("-", r"\-").replace("~", r"\(ti").replace("^", r"\(ha")
-    escaped = escaped.replace("`", r"\(ga").replace("'", r"\(aq")
+    escaped = escaped.replace("`", r"\(ga").replace("'", r"\(aq").replace("…", "...")
     return rf"\&{escaped}" if escaped.startswith(".") else escaped

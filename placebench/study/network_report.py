@@ -273,13 +273,9 @@ def _headline(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> st
     if first is last:
         return f"{away}, {took} {trips}."
     other = f"{last['variant']} {units.duration(last['elapsed_s'])} in {units.average(last['round_trips'])}"
-    change = f": {_time_change(last['change'])}" if last["change"] else ""
-    return f"{away}, {took} {trips} and {other}{change}."
-
-
-def _time_change(change: str) -> str:
-    """Return the first part of a change, which is that of the time, with its interval."""
-    return change[: change.index("]") + 1] if "[" in change else change.split(",")[0]
+    change = last["change"] or ""
+    of_time = change[: change.index("]") + 1] if "[" in change else change.split(",")[0]
+    return f"{away}, {took} {trips} and {other}{of_time and f': {of_time}'}."
 
 
 def _summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -332,10 +328,6 @@ def _milliseconds(latency_ms: float) -> str:
     return f"{latency_ms:g} ms"
 
 
-def _signed_average(number: float) -> str:
-    return units.average(number).replace("-", "−")
-
-
 def _link_text(row: Mapping[str, Any]) -> str:
     """Return the latency of a row as text; through a jump box the latencies of both links, as in 50 + 180 ms."""
     link = read_link(row["link"]) if "link" in row else (row["latency_ms"],)
@@ -357,7 +349,11 @@ def _columns(rows: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> lis
         measured("bytes_received", "received", units.size),
         measured("round_trips", "round trips", units.average),
         *opened,
-        measured("round_trips_by_slope", Markup("round trips<br>(slope)"), _signed_average),
+        measured(
+            "round_trips_by_slope",
+            Markup("round trips<br>(slope)"),
+            lambda number: units.average(number).replace("-", "−"),
+        ),
         measured("round_trips_published", Markup("apparent round trips<br>(time/RTT)"), units.average),
         measured("idle_share", "bytes in flight", units.percent),
     ]

@@ -1,4 +1,4 @@
-"""The database for drivers without SQLAlchemy, and a profiler of the engine that a module defines."""
+"""The database for drivers without SQLAlchemy, and a profiler of the engine that a module defines, or of everything."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,8 +10,14 @@ from placebench.profiler import SqlProfiler
 
 
 @pytest.fixture
+def engine() -> Any:
+    """No engine, so that all drivers and engines are profiled."""
+    return None
+
+
+@pytest.fixture
 def profiler(engine: Any) -> Iterator[SqlProfiler]:
-    """A profiler on it, made before its first connection."""
+    """A profiler of the engine, made before its first connection."""
     made = SqlProfiler(engine)
     yield made
     made.remove()

@@ -1,7 +1,6 @@
 """Chunks, pipelines and texts of several statements: no false N+1, and rows that are right or not measured."""
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import closing
 
 import asyncpg
@@ -15,14 +14,6 @@ from sqlalchemy_version import since_2_0
 
 from placebench.profiler import Recording, SqlProfiler
 from placebench.profiler.analysis.budget import Budget
-
-
-@pytest.fixture
-def profiler() -> Iterator[SqlProfiler]:
-    """A profiler of all drivers and engines."""
-    made = SqlProfiler()
-    yield made
-    made.remove()
 
 
 def findings(recording: Recording) -> list[str]:

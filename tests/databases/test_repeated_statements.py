@@ -3,7 +3,7 @@
 import asyncio
 import random
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import asyncpg
@@ -32,14 +32,6 @@ class Point:
 
     def __init__(self, x: int) -> None:
         self.x = x
-
-
-@pytest.fixture
-def profiler() -> Iterator[SqlProfiler]:
-    """A profiler of all drivers and engines."""
-    made = SqlProfiler()
-    yield made
-    made.remove()
 
 
 def repeats(pairs: list[Any]) -> int:

@@ -31,6 +31,11 @@ def test_the_man_page_names_each_command_and_each_option() -> None:
         assert missing == []
 
 
+def test_the_man_page_is_ascii() -> None:
+    """A terminal without UTF-8 shows it whole, too."""
+    assert man_page(parser(), __version__).isascii()
+
+
 def test_print_man_page_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     """And ends with exit code 0."""
     with pytest.raises(SystemExit) as ended:
