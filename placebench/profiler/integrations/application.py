@@ -40,7 +40,7 @@ class DetectedApplication(NamedTuple):
 
 
 def load_application(name: str) -> Any:
-    """Import the application that "module:callable" names, from the current folder too; a file's path is accepted.
+    """Import the application that "module:callable" names, from this folder or its `src` too; or from a file's path.
 
     A function or class without required arguments is a factory, and is called; "module:factory()" says so explicitly.
     Raises ProfilerError if there is no such application, or if a package is missing.
@@ -53,6 +53,10 @@ def load_application(name: str) -> Any:
         sys.path.insert(0, "")
     if module_name.endswith(".py"):
         module_name = _module_of(Path(module_name))
+    top, source = module_name.partition(".")[0], Path("src").resolve()
+    here, below = ((path / top).is_dir() or (path / f"{top}.py").is_file() for path in (Path(), source))
+    if below and not here and str(source) not in sys.path:
+        sys.path.insert(0, str(source))
     found: Any = _import(name, module_name)
     for part in attribute.removesuffix("()").split("."):
         if not hasattr(found, part):

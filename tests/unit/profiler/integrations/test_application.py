@@ -59,6 +59,14 @@ PROJECTS = {
         {"pyproject.toml": "[tool.fastapi]\nentrypoint = 'odd.place:it'\n", "odd/place.py": FASTAPI.format(name="it")},
         "odd.place:it",
     ),
+    "a table, and a package in src": (
+        {
+            "pyproject.toml": "[tool.placebench.app]\napp = 'books.web:create_app()'\n",
+            "src/books/__init__.py": "",
+            "src/books/web.py": FACTORY,
+        },
+        "books.web:create_app()",
+    ),
 }
 
 
