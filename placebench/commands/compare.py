@@ -215,7 +215,7 @@ def _compare_capacities(given: CompareOptions, variants: "Sequence[str]") -> int
             template_db=given.template_db,
             database=given.database,
             python=compared.python,
-            seed=first_given(compared.data.seed, default=options.SEED),
+            seed=compared.data.seed,
         ),
         slo=given.slo,
         step_s=_QUICK_STEP_S if given.preset == "quick" else _STEP_S,

@@ -398,11 +398,10 @@ def _claimed(run: options.RunOptions, name: str) -> Path:
 
 def say_impossible(impossible: "Iterable[tuple[Mapping[str, Any], str]]") -> None:
     """Name the points of a study that cannot be measured, those with the same reason together."""
-    points: dict[str, list[str]] = {}
-    for point, reason in impossible:
-        points.setdefault(reason, []).append(" ".join(map(str, point.values())))
-    for reason, names in points.items():
-        say(f"not measured: {', '.join(names)}: {reason}")
+    from placebench.report.study_report import by_reason
+
+    for line in by_reason(impossible):
+        say(f"not measured: {line}")
 
 
 def measure_study(given: options.RunCommandOptions, session: "StudySession[Any]", folder: Path) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from placebench.commands import STARTS_SERVERS, Command, options
-from placebench.commands.runs import measure_study, run_folder, say_impossible
+from placebench.commands.runs import first_given, measure_study, run_folder, say_impossible
 from placebench.errors import CommandNotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class OwnStudyOptions(options.RunCommandOptions):
     timeout: float | None
     replicates: int | None
     preset: str | None
-    seed: int
+    seed: int | None
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _configure_workers(parser: ArgumentParser) -> None:
         type=options.text,
         metavar="PATTERN",
         help="count the results of a job, in what the function returned or the command printed: a JSON path such as "
-        "'$.orders[*]', or a regular expression; one number, or a group of digits, is a number of results itself",
+        "'$.orders', or a regular expression; one number, or a group of digits, is a number of results itself",
     )
     parser.add_argument(
         "--python",
@@ -103,8 +103,11 @@ def _configure_workers(parser: ArgumentParser) -> None:
     add_measurement(parser, quick=f"{QUICK_JOBS} jobs, 1 worker and as many as cores")
 
 
-def add_measurement(parser: ArgumentParser, *, quick: str) -> None:
-    """Add the options of how a study measures, and of its run; *quick*: what --preset quick changes, for the help."""
+def add_measurement(parser: ArgumentParser, *, quick: str, plan: str = "") -> None:
+    """Add the options of how a study measures, and of its run.
+
+    quick: what --preset quick changes, for the help. plan: the source of a seed that --seed overrides, for the help.
+    """
     parser.add_argument(
         "--timeout",
         type=options.seconds,
@@ -113,7 +116,7 @@ def add_measurement(parser: ArgumentParser, *, quick: str) -> None:
     )
     options.add_replicates(parser, options.STUDY_REPLICATES, at_least=1)
     options.add_preset(parser, quick=quick, default="all")
-    options.add_seed(parser, "seed of the order of the measurements")
+    options.add_seed(parser, "seed of the order of the measurements", plan=plan)
     options.add_out(parser, "folder of the run (default: a new one in profiles/)")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out, or with the newest one")
     options.add_output(parser, markdown=True, page=True)
@@ -180,7 +183,7 @@ def measure_work(given: OwnStudyOptions, study: "OwnWorkersStudy | CommandMatrix
     with tempfile.TemporaryDirectory(prefix="placebench-") as scratch:
         spec = study.spec(repeats=given.replicates or options.STUDY_REPLICATES, folder=Path(scratch))
     say_impossible(spec.impossible)
-    data = OwnData(seed=given.seed, database="none")
+    data = OwnData(seed=first_given(given.seed, default=options.SEED), database="none")
     with run_folder(given.run, spec.command) as folder:
         return measure_study(given, OwnWorkersSession(spec, data, folder), folder)
 

@@ -31,6 +31,7 @@ _NOT_HERE: Final = {
     "trials": "placebench compare",
     "control": "placebench compare",
     "bound_s": "placebench compare",
+    "routes": "placebench compare",
     "topology": "placebench lab study matrix",
     "trees": "placebench lab study matrix",
     "utilization": "placebench lab study matrix",
@@ -50,7 +51,7 @@ class ApplicationOptions:
     template_db: str | None = None
     database: "DatabaseKind | None" = None
     python: Path | None = None
-    seed: int = options.SEED
+    seed: int | None = None
 
     @property
     def overriding(self) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def measure_saturation(
     from placebench.compare.load.load_steps import parse_objective
     from placebench.study.saturation import ApplicationSaturation
 
-    matrix, plan = read_application(application, "a study of saturation", without=("users", "rate"))
+    matrix, plan = read_application(application, "a study of saturation", without=("users", "rate", "rounds"))
     study = ApplicationSaturation(
         matrix=matrix,
         objective=parse_objective(slo) if slo else None,
@@ -144,7 +145,7 @@ def read_application(
     for name, where in _NOT_HERE.items():
         if name == "trials" and not plan.has_trials:
             continue
-        if getattr(plan, name) is not None:
+        if getattr(plan, name, None) is not None or (name == "routes" and plan.workload.routes):
             raise UsageError(f"{plan.source}: {name} does not apply to {what}: {where} takes it")
     for name in without:
         if getattr(plan, name, None) is not None:
@@ -158,7 +159,7 @@ def read_application(
     for name, values in read_axes(given.axis or ()).items():
         if name in RESERVED:
             raise UsageError(f"--axis {name}: {{{name}}} has a meaning of its own in a plan: choose another name")
-        if name in without:
+        if name in without and name in AXES:
             raise UsageError(f"--axis {name} does not apply to {what}: placebench study matrix has it")
         if name not in AXES and name not in known:
             raise UsageError(
@@ -180,7 +181,7 @@ def read_application(
         given={**overriding, **dict.fromkeys(without)},
         requests=partial(_requests, given.requests),
         python=given.python,
-        seed=given.seed,
+        seed=first_given(given.seed, plan.seed, default=options.SEED),
     )
     return matrix, plan
 

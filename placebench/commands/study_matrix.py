@@ -100,7 +100,7 @@ def _configure(parser: ArgumentParser) -> None:
     )
     options.add_rounds(parser, "the plan's, or 8; 2 with several users or a rate")
     options.add_server(parser)
-    add_measurement(parser, quick=f"{QUICK_JOBS} runs of the command, or half as many rounds")
+    add_measurement(parser, quick=f"{QUICK_JOBS} runs of the command, or half as many rounds", plan="plan")
 
 
 def _run(given: StudyMatrixOptions) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from placebench import limits
 from placebench.commands import STARTS_SERVERS, Command, options
-from placebench.commands.runs import measure_study, plan_data, refuse_unused_server, run_folder
+from placebench.commands.runs import first_given, measure_study, plan_data, refuse_unused_server, run_folder
 from placebench.errors import CommandNotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class StudyNetworkOptions(options.RunCommandOptions):
     loss: float
     replicates: int | None
     preset: str | None
-    seed: int
+    seed: int | None
 
 
 def _links(text: str) -> list[str]:
@@ -148,7 +148,7 @@ def _configure(parser: ArgumentParser) -> None:
     options.add_data_of_own(parser)
     options.add_replicates(parser, options.STUDY_REPLICATES, at_least=1)
     options.add_preset(parser, quick=f"{' and '.join(_QUICK_LATENCIES)} ms", default="all")
-    options.add_seed(parser, "seed of the order of the measurements, and of losses")
+    options.add_seed(parser, "seed of the order of the measurements, and of losses", plan="plan")
     options.add_run(parser)
     options.add_output(parser, markdown=True, page=True)
 
@@ -184,9 +184,8 @@ def _run_command(given: StudyNetworkOptions, links: "Links") -> int:
             "described by [tool.placebench], and measured without a command"
         )
     target, copied = _target(given), bool(given.setup or given.template_db)
-    data = OwnData(seed=given.seed, database="none")
-    if copied:
-        data = _copied_data(given)
+    seed = first_given(given.seed, default=options.SEED)
+    data = _copied_data(given, seed) if copied else OwnData(seed=seed, database="none")
     study = CommandNetwork(
         command=given.work,
         links=links,
@@ -220,13 +219,13 @@ def _target(given: StudyNetworkOptions) -> "LinkTarget | None":
     )
 
 
-def _copied_data(given: StudyNetworkOptions) -> "OwnData":
+def _copied_data(given: StudyNetworkOptions, seed: int) -> "OwnData":
     """Return the data of --setup and --template-db; raise UsageError for a database without a network."""
     from placebench.compare.what.data_setup import OwnData, kind_of_template
 
     if given.template_db and kind_of_template(given.template_db) == "sqlite":
         raise UsageError("--template-db is SQLite, which has no network: a link needs a database server")
-    return OwnData(seed=given.seed, command=given.setup or "", template=given.template_db or "")
+    return OwnData(seed=seed, command=given.setup or "", template=given.template_db or "")
 
 
 def _run_applications(given: StudyNetworkOptions, links: "Links") -> int:

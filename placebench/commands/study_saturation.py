@@ -55,7 +55,7 @@ def _configure(parser: ArgumentParser) -> None:
     add_application(parser)
     options.add_replicates(parser, options.STUDY_REPLICATES, at_least=1)
     options.add_preset(parser, quick=f"steps of {_QUICK_STEP_S:g} s", default="all")
-    options.add_seed(parser, "seed of the order of the measurements and of the arrivals")
+    options.add_seed(parser, "seed of the order of the measurements and of the arrivals", plan="plan")
     options.add_run(parser)
     options.add_output(parser, markdown=True, page=True)
 

@@ -89,7 +89,7 @@ def study_report(run: Run) -> Report:
         notices=status_sentences(head),
         summary=results.summary,
         overview=[table, *results.tables] if table.rows else [],
-        remarks=[f"not measured: {each}" for each in _by_reason([*_impossible(run), *failed(run)])],
+        remarks=[f"not measured: {each}" for each in by_reason([*_impossible(run), *failed(run)])],
         sections=[
             *(Section(heading, [chart]) for heading, chart in results.charts),
             *(Section(each.label, [each]) for each in results.tables),
@@ -199,7 +199,7 @@ def _failures(run: Run) -> list[Items]:
         for each in run.measurements
         if each.invalid and each.point not in [point for point, _ in lost]
     )
-    items = [*_by_reason([*_impossible(run), *lost]), *repeated]
+    items = [*by_reason([*_impossible(run), *lost]), *repeated]
     return [Items(items)] if items else []
 
 
@@ -208,16 +208,16 @@ def _impossible(run: Run) -> list[tuple[dict[str, Any], str]]:
     return [(each["point"], masked(each["reason"])) for each in run.head.settings["impossible"]]
 
 
-def _by_reason(points: Iterable[tuple[dict[str, Any], str]]) -> Iterator[str]:
+def by_reason(points: Iterable[tuple[Mapping[str, Any], str]]) -> Iterator[str]:
     """Yield the points as text with their reason; points with the same reason are listed together."""
-    by_reason: dict[str, list[dict[str, Any]]] = {}
+    reasons: dict[str, list[Mapping[str, Any]]] = {}
     for point, reason in points:
-        by_reason.setdefault(reason, []).append(point)
-    for reason, together in by_reason.items():
+        reasons.setdefault(reason, []).append(point)
+    for reason, together in reasons.items():
         yield f"{_as_text(together)}: {reason}"
 
 
-def _as_text(points: Sequence[dict[str, Any]]) -> str:
+def _as_text(points: Sequence[Mapping[str, Any]]) -> str:
     """Return points as text without secrets: 'service naive, tuned; server none'.
 
     If they are a part of these combinations, up to four are listed, and more are '5 of …'.

@@ -26,7 +26,7 @@ from placebench.compare.what.workload import read_workload
 from placebench.errors import LoadError, MissingExtraError, PlacebenchError, UsageError, VariantError
 from placebench.http_session import Request
 from placebench.masking import mask_document
-from placebench.runtime.standalone.job_workers import result_counter
+from placebench.runtime.standalone.job_workers import JobError, begin_of, result_counter
 from placebench.stats import percentile
 from placebench.study.application_rig import Cell, CellRig, CellSetup, prepare_cells
 from placebench.study.matrix import combinations
@@ -210,22 +210,22 @@ def _replicate(pattern: str, rig: CellRig, name: str, repeat: int) -> dict[str, 
         raise LoadError(reason)
     rig.check(name, ready, blocks)
     counted = _count_results(pattern, cell, blocks, rig.setup.folder)
-    return {**_values(cell, blocks), **_counts(ready.wire), "results": counted}
+    return {**_values(cell, blocks), **_counts(ready.wire), **counted}
 
 
-def _count_results(pattern: str, cell: Cell, blocks: Sequence[Block], folder: Path) -> float | None:
-    """Return the number of results in a response, on average; None if they are not counted."""
+def _count_results(pattern: str, cell: Cell, blocks: Sequence[Block], folder: Path) -> dict[str, Any]:
+    """Return the number of results in a response, on average, and the beginning of one if there are no results."""
     if not pattern:
-        return None
+        return {"results": None}
     count, found = result_counter(pattern), 0
     bodies = {label: digests[0] for block in blocks for label, digests in block.responses.items()}
     for label in cell.workload.cycle_labels:
         body = body_file(folder / "responses", bodies[label]).read_bytes()
         try:
             found += count(body)
-        except ValueError as error:
-            raise UnmeasurableError(f"--count {pattern}: the response to {label} is not JSON") from error
-    return found / len(cell.workload.cycle)
+        except JobError as error:
+            raise UnmeasurableError(f"{error} in the response to {label}") from error
+    return {"results": found / len(cell.workload.cycle), "uncounted": "" if found else begin_of(body)}
 
 
 def _values(cell: Cell, blocks: Sequence[Block]) -> dict[str, Any]:

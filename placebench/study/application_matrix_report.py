@@ -1,7 +1,7 @@
 """The report of the matrix study of an application: a row per cell, and a map of the effects over the control."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from markupsafe import Markup
 
@@ -51,6 +51,7 @@ class _Values(TypedDict):
     bytes_sent: Amount | None
     body_bytes: Amount | None
     results: Amount | None
+    uncounted: NotRequired[str]
 
 
 _MEDIANS = ("throughput_per_s", "p50_s", "p95_s", "p99_s", "cpu_s", "pss_bytes", "client_cpu_share")
@@ -62,7 +63,7 @@ _EFFECTS = {"": ("request_s", METRICS["wall_s"].margin), "cpu_": ("cpu_s", METRI
 _FIGURES = (
     measured("n", "n", units.count),
     *interval_columns("request", "_s", "time per request", units.duration),
-    measured("ratio", "effect", units.signed_percent),
+    overheads.compared("ratio", "effect", units.signed_percent),
     measured("ratio_low", "from", units.signed_percent),
     measured("ratio_high", "to", units.signed_percent),
     measured("verdict", "verdict"),
@@ -102,7 +103,7 @@ def results(run: Run) -> StudyResults:
         rows=rows,
         columns=[*overheads.axis_columns(axes), *figures],
         tables=_map(rows, axes, control),
-        summary=[*_summary(rows), *overheads.nothing_counted(rows, settings["count"])],
+        summary=[*_summary(rows), *overheads.nothing_counted(found, settings["count"])],
         notes=(
             f"Control: the same combination with {point_text(control)}. Effects are ratios to it in the same repeat.",
             "Time per request: the mean of one user; 1 / throughput of several; at a rate the mean since it was due.",
@@ -204,8 +205,8 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if counted:
         most, kind = overheads.largest(counted, "overhead_per_result_s")
         yield (
-            f"Largest {kind} per result: {signed_duration(most['overhead_per_result_s'])}, of "
-            f"{units.average(most['results'])} results in a response ({point_text(most['axes'])})."
+            f"Largest {kind} per result: {signed_duration(most['overhead_per_result_s'])} "
+            f"({point_text(most['axes'])}; results in a response: {units.average(most['results'])})."
         )
     yield from overheads.undecided(rows)
     busy = [row for row in rows if row["client_cpu_share"] > 0.5]

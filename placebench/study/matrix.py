@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import Any, TypedDict, TypeVar
+from typing import Any, NotRequired, TypedDict, TypeVar
 
 from placebench import units
 from placebench.compare.keep.documents import StudySettings
@@ -27,7 +27,14 @@ from placebench.report.study_report import (
 from placebench.results import Run
 from placebench.stats import median_interval
 from placebench.study.axes import fill_words
-from placebench.study.overheads import axis_columns, control_measurements, largest, nothing_counted, paired_overhead
+from placebench.study.overheads import (
+    axis_columns,
+    compared,
+    control_measurements,
+    largest,
+    nothing_counted,
+    paired_overhead,
+)
 from placebench.study.session import Measure, Point, StudySpec, point_text, study_kind
 from placebench.study.workers import OwnWorkersStudy, Work, why_impossible
 
@@ -53,6 +60,7 @@ class _CommandMatrixValues(TypedDict):
     elapsed_s: Positive
     cpu_s: Amount
     results: Count | None
+    uncounted: NotRequired[str]
     pss_bytes: Count
 
 
@@ -111,7 +119,8 @@ class CommandMatrix:
 _FIGURES = (
     measured("n", "n", units.count),
     *interval_columns("elapsed", "_s", "time", units.duration),
-    *interval_columns("overhead", "_s", "overhead", signed_duration),
+    compared("overhead_s", "overhead", signed_duration),
+    *interval_columns("overhead", "_s", "overhead", signed_duration)[1:],
     measured("overhead_per_run_s", "per run", signed_duration),
     measured("results", "results", units.average),
     measured("overhead_per_result_s", "per result", signed_duration),
@@ -154,10 +163,11 @@ def results(run: Run) -> StudyResults:
     return StudyResults(
         headline=_headline(rows, control),
         rows=rows,
-        summary=list(nothing_counted(rows, settings["count"])),
+        summary=list(nothing_counted(found, settings["count"])),
         columns=[*axis_columns(axes), *(each for each in _FIGURES if settings["count"] or each.name not in _COUNTED)],
         notes=(
             f"A measurement: {units.numbered(jobs, 'run')} of the command in turn, after one for warming up.",
+            *(["Results: those of all these runs."] if settings["count"] else []),
             f"Control: the same combination with {point_text(control)}.",
             "Overhead: the median of the differences from the control within each repeat.",
             "The intervals are not adjusted for the number of rows.",

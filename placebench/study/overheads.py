@@ -4,7 +4,8 @@ Figures are of pairs: each measurement is compared with the control's in the sam
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 from placebench import units
 from placebench.compare.keep.records import Measurement
 from placebench.report.effects import written_effect
-from placebench.report.model import Column
+from placebench.report.environment import masked
+from placebench.report.model import Column, Text
 from placebench.report.study_report import failed, interval_figures, measured, valid_points
 from placebench.results import Run
 from placebench.stats import hodges_lehmann, median_interval
@@ -113,6 +115,12 @@ def control_measurements(point: Mapping[str, Any], control: Mapping[str, Any], f
     return next((made for other, made in found if other == against != point), [])
 
 
+def compared(name: str, label: Text, show: Callable[[Any], Text]) -> Column:
+    """Return the column of an effect over the control, with 'control' in the rows of controls (`is_control`)."""
+    effects = measured(name, label, show)
+    return replace(effects, cell=lambda row: "control" if row["is_control"] else effects.cell(row))
+
+
 def axis_columns(axes: Iterable[str]) -> list[Column]:
     """Return a column for each axis of the rows' `axes`."""
     return [measured("axes", axis, partial(_axis_text, axis)) for axis in axes]
@@ -131,11 +139,19 @@ def effect_text(row: Mapping[str, Any], of: str = "") -> str:
     return written_effect(row["ratio"], *ends, of=of, confidence=0.95, n=row["n"], is_time=False)
 
 
-def nothing_counted(rows: Sequence[Mapping[str, Any]], pattern: str) -> Iterator[str]:
-    """Yield a sentence if --count counted no result in any row."""
-    counts = [row["results"] for row in rows if row["results"] is not None]
-    if pattern and counts and not any(counts):
-        yield f"--count {pattern} counted no result: compare the pattern with what a job returned or printed."
+def nothing_counted(found: Cells, pattern: str) -> Iterator[str]:
+    """Yield a sentence on the points in which --count counted no result, with the beginning of what was returned."""
+    nothing = [
+        (point, made[-1].values.get("uncounted", ""))
+        for point, made in found
+        if not any(each.values["results"] for each in made)
+    ]
+    if pattern and nothing:
+        where = "" if len(nothing) == len(found) else f" with {'; '.join(point_text(point) for point, _ in nothing)}"
+        yield (
+            f"--count {pattern} counted no result{where}: compare the pattern with what was returned"
+            f"{f', {masked(nothing[0][1])}' if nothing[0][1] else ''}."
+        )
 
 
 def undecided(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -57,7 +57,7 @@ _FIGURES = (
     measured("max_per_s", "highest throughput", units.rate),
     measured("max_low_per_s", "from", units.rate),
     measured("max_high_per_s", "to", units.rate),
-    measured("ratio", "effect", units.signed_percent),
+    overheads.compared("ratio", "effect", units.signed_percent),
     measured("ratio_low", "from", units.signed_percent),
     measured("ratio_high", "to", units.signed_percent),
     measured("verdict", "verdict"),

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from markupsafe import Markup
 
@@ -54,6 +54,7 @@ class _OwnWorkersValues(TypedDict):
     cpu_s: Amount
     start_s: Positive
     results: Count | None
+    uncounted: NotRequired[str]
     uss_bytes: Count
     pss_bytes: Count
     rss_bytes: Count
@@ -181,7 +182,8 @@ class OwnWorkersStudy:
 
         folder: for the logs of these jobs. Raises UsageError if no way is possible. A measurement has `elapsed_s`,
         `jobs`, `job_s` (the median), `cpu_s` (including programs that jobs started and that have ended), `start_s`,
-        `results`, and `uss_bytes, pss_bytes, rss_bytes` of the process tree at its highest PSS.
+        `results`, `uncounted` (the beginning of what a job returned, if no result was counted in it), and `uss_bytes,
+        pss_bytes, rss_bytes` of the process tree at its highest PSS.
         """
         reasons = {way: why_impossible(self.work, way, folder) for way in self.ways}
         possible = [way for way in self.ways if not reasons[way]]
@@ -236,6 +238,7 @@ class OwnWorkersStudy:
                 "cpu_s": cpu_s,
                 "start_s": start_s,
                 "results": done["results"] if self.work.count else None,
+                "uncounted": greeting["uncounted"],
                 "uss_bytes": memory.peak.uss_bytes,
                 "pss_bytes": memory.peak.pss_bytes,
                 "rss_bytes": memory.peak.rss_bytes,
@@ -269,7 +272,7 @@ def results(run: Run) -> StudyResults:
         rows=rows,
         columns=_COLUMNS if run.head.settings["count"] else [each for each in _COLUMNS if each.name not in _COUNTED],
         charts=[("Throughput against memory", _chart(rows))] if rows else [],
-        summary=[*_summary(rows), *nothing_counted(rows, run.head.settings["count"])],
+        summary=[*_summary(rows), *nothing_counted(found, run.head.settings["count"])],
         notes=list(_notes(run, rows)),
         limits=_LIMITS,
         axes=lambda point: {"way": point["way"], "workers": point["workers"]},

@@ -32,7 +32,7 @@ from placebench.report.study_report import (
 )
 from placebench.results import Run
 from placebench.stats import median_interval
-from placebench.study.overheads import control_measurements, paired_overhead
+from placebench.study.overheads import compared, control_measurements, paired_overhead
 from placebench.study.session import point_text, study_kind
 
 
@@ -114,7 +114,8 @@ _FIGURES = (
     measured("results", "Results", units.count),
     *interval_columns("duration", "_s", "Duration", units.duration),
     measured("n", "n", units.count),
-    *interval_columns("overhead", "_s", "Overhead", signed_duration),
+    compared("overhead_s", "Overhead", signed_duration),
+    *interval_columns("overhead", "_s", "Overhead", signed_duration)[1:],
     measured("overhead_per_request_s", "per request", signed_duration),
     measured("overhead_per_result_s", "per result", signed_duration),
     measured("cpu_s", "Server CPU", units.duration),

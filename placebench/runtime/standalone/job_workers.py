@@ -4,9 +4,10 @@
 
 Run by path, in any environment from Python 3.11 on; imports nothing of placebench. The first line of input is the order
 (`_Order`). The first line of output is written when every worker has done one job for warming up:
-`{"pids": [...], "gil": true, "python": "3.13.1"}`. After a second line of input the jobs are done,
-and the response is `{"elapsed_s": 1.2, "job_s": [...], "results": 40}`. The workers stay until input ends, so that
-their memory can be read. Instead of any response `{"error": "..."}` is written if a job or a worker fails.
+`{"pids": [...], "python": "3.13.1", "gil": true, "uncounted": ""}`; `uncounted` is the beginning of what a job returned
+in which no result was counted. After a second line of input the jobs are done, and the response is
+`{"elapsed_s": 1.2, "job_s": [...], "results": 40}`. The workers stay until input ends, so that their memory can be
+read. Instead of any response `{"error": "..."}` is written if a job or a worker fails.
 """
 
 import asyncio
@@ -30,6 +31,12 @@ from typing import IO, Any
 _JOB, _END = b"j", b"e"
 """Bytes in the pipe from which processes take their jobs, each byte one."""
 _STEP = re.compile(r"\.(?P<key>[\w-]+)|\[(?P<index>\d+)\]|(?P<all>\[\*\]|\.\*)")
+_MAX_SHOWN = 120
+"""Number of characters that are shown of what a job returned."""
+
+
+class JobError(Exception):
+    """A job has failed, or its results cannot be counted; the text says all."""
 
 
 @dataclass(frozen=True)
@@ -61,42 +68,73 @@ def result_counter(pattern: str) -> Callable[[Any], int]:
     """Return a function that counts the results in what a job returned or printed.
 
     pattern: a JSON path of names, indexes and `*`, such as `$.orders[*]`, or else a regular expression. The matches are
-    counted, except that a path to one whole number and a group of digits are numbers of results themselves. Raises
-    ValueError for a pattern that is neither.
+    counted, except that a path without `*` to a whole number, and a group of digits, are numbers of results themselves,
+    and a path without `*` to a list has as many as the list. Raises ValueError for a pattern that is neither. The
+    function raises JobError for what is no JSON, or no number.
     """
-    if not pattern.startswith("$"):
-        try:
-            expression = re.compile(pattern)
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
-        if expression.groups > 1:
-            raise ValueError(f"{pattern!r} has {expression.groups} groups: one at most, of the digits that count")
+    return _path_counter(pattern) if pattern.startswith("$") else _expression_counter(pattern)
 
-        def count_matches(value: Any) -> int:
-            found = expression.findall(value.decode(errors="replace") if isinstance(value, bytes) else str(value))
-            return sum(map(int, found)) if expression.groups else len(found)
 
-        return count_matches
+def _expression_counter(pattern: str) -> Callable[[Any], int]:
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
+    if expression.groups > 1:
+        raise ValueError(f"{pattern!r} has {expression.groups} groups: one at most, of the digits that count")
+
+    def count_matches(value: Any) -> int:
+        found = expression.findall(as_text(value))
+        if expression.groups and (strange := [each for each in found if not each.isdecimal()]):
+            raise JobError(f"--count {pattern}: the group matched {strange[0]!r}, expected digits")
+        return sum(map(int, found)) if expression.groups else len(found)
+
+    return count_matches
+
+
+def _path_counter(pattern: str) -> Callable[[Any], int]:
     steps = list(_STEP.finditer(pattern, 1))
     if "".join(step[0] for step in steps) != pattern[1:]:
         raise ValueError(f"{pattern!r} is not a JSON path: expected names, indexes and *, as in $.orders[*].lines[0]")
 
     def count_values(value: Any) -> int:
-        found = [json.loads(value) if isinstance(value, str | bytes) else value]
+        try:
+            found = [json.loads(value) if isinstance(value, str | bytes) else value]
+        except ValueError:
+            raise JobError(f"--count {pattern}: expected JSON, saw {begin_of(value)}") from None
         for step in steps:
             below: list[Any] = []
             for each in found:
                 if step["all"]:
-                    below.extend(each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+                    below.extend(each.values() if isinstance(each, dict) else each if _is_list(each) else ())
                 elif step["key"] and isinstance(each, dict) and step["key"] in each:
                     below.append(each[step["key"]])
-                elif step["index"] and isinstance(each, list | tuple) and int(step["index"]) < len(each):
+                elif step["index"] and _is_list(each) and int(step["index"]) < len(each):
                     below.append(each[int(step["index"])])
             found = below
-        is_number = len(found) == 1 and isinstance(found[0], int) and not isinstance(found[0], bool)
-        return int(found[0]) if is_number else len(found)
+        if not found or any(step["all"] for step in steps):
+            return len(found)
+        if _is_list(found[0]):
+            return len(found[0])
+        is_number = isinstance(found[0], int | float) and not isinstance(found[0], bool) and found[0] % 1 == 0
+        return int(found[0]) if is_number else 1
 
     return count_values
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def as_text(value: Any) -> str:
+    """Return what a job returned as text."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def begin_of(value: Any) -> str:
+    """Return the beginning of what a job returned, quoted."""
+    text = as_text(value)
+    return repr(text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…")
 
 
 class _Work:
@@ -104,13 +142,21 @@ class _Work:
 
     def __init__(self, order: _Order) -> None:
         self._command = list(order.command)
-        self._count = result_counter(order.count) if order.count else lambda _: 0
+        self._counter = result_counter(order.count) if order.count else None
+        self.uncounted = ""
+        """The beginning of what a job returned in which no result was counted."""
         self._function: Any = None
         if order.function:
             module, _, name = order.function.partition(":")
             self._function = importlib.import_module(module)
             for part in name.split("."):
                 self._function = getattr(self._function, part)
+
+    def _count(self, returned: Any) -> int:
+        found = self._counter(returned) if self._counter else 0
+        if self._counter and not found and not self.uncounted:
+            self.uncounted = begin_of(returned)
+        return found
 
     def caller(self) -> Callable[[], int]:
         """Return a function for one thread that does a job and returns the number of its results."""
@@ -152,7 +198,7 @@ class _Work:
         errors.seek(0)
         if exit_code:
             said = errors.read().decode(errors="replace").strip().splitlines()
-            raise ChildProcessError(f"the command ended with exit code {exit_code}" + (f": {said[-1]}" if said else ""))
+            raise JobError(f"the command ended with exit code {exit_code}" + (f": {said[-1]}" if said else ""))
         return self._count(output.read())
 
 
@@ -177,7 +223,8 @@ def _error_text(error: BaseException) -> str:
     library = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120
     ours = [each for each in frames if not each.filename.startswith((library, "<frozen"))]
     place = f" ({os.path.basename(ours[-1].filename)}:{ours[-1].lineno})" if ours else ""  # noqa: PTH119
-    return f"{type(error).__name__}: {' '.join(str(error).split())}{place}"
+    kind = "" if isinstance(error, JobError) else f"{type(error).__name__}: "
+    return f"{kind}{' '.join(str(error).split())}{place}"
 
 
 class _Conversation:
@@ -197,12 +244,11 @@ class _Conversation:
         self._output.write(json.dumps(response) + "\n")
         self._output.flush()
 
-    def say_ready(self, pids: Sequence[int], failures: Sequence[str], *, gil: bool) -> None:
+    def say_ready(self, pids: Sequence[int], failures: Sequence[str], greeting: dict[str, Any]) -> None:
         """Say that every worker is ready, and wait for the signal to begin; ends the program after a failure."""
         if failures:
             self._fail(failures)
-        version = sys.version.partition(" ")[0]
-        self.send({"pids": list(pids), "gil": gil, "python": version})
+        self.send({"pids": list(pids), "python": sys.version.partition(" ")[0], **greeting})
         if not self._input.readline():
             sys.exit()
 
@@ -220,8 +266,10 @@ class _Conversation:
         sys.exit()
 
 
-def _has_gil() -> bool:
-    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+def _greeting(work: _Work) -> dict[str, Any]:
+    """Return what a worker says after its first job."""
+    has_gil = bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+    return {"gil": has_gil, "uncounted": work.uncounted}
 
 
 def _by_threads(order: _Order, talk: _Conversation) -> None:
@@ -260,7 +308,7 @@ def _by_threads(order: _Order, talk: _Conversation) -> None:
     for _ in range(order.workers):
         threading.Thread(target=run, daemon=True).start()
     ready.wait()
-    talk.say_ready([os.getpid()], failures, gil=_has_gil())
+    talk.say_ready([os.getpid()], failures, _greeting(work))
     began = time.perf_counter()
     go.wait()
     end.wait()
@@ -289,7 +337,7 @@ def _by_event_loop(order: _Order, talk: _Conversation) -> None:
             await asyncio.gather(*(work.wait() for _ in range(order.workers)))
         except BaseException as error:  # noqa: BLE001
             failures.append(_error_text(error))
-        talk.say_ready([os.getpid()], failures, gil=_has_gil())
+        talk.say_ready([os.getpid()], failures, _greeting(work))
         began = time.perf_counter()
         try:
             await asyncio.gather(*(do_jobs() for _ in range(order.workers)))
@@ -312,7 +360,7 @@ def _serve_jobs(order: _Order, work: _Work | None, jobs: int, hold: int, report:
         work = work or _Work(order)
         job = work.caller()
         job()
-        send({"gil": _has_gil()})
+        send(_greeting(work))
         send(asdict(_do(job, lambda: os.read(jobs, 1) == _JOB)))
     except BaseException as error:  # noqa: BLE001  SystemExit too: the process is to say why it ends
         send({"error": _error_text(error)})
@@ -362,8 +410,8 @@ def _by_processes(order: _Order, talk: _Conversation) -> None:
         return found, failures
 
     greetings, failures = read()
-    has_gil = any(each.get("gil", True) for each in greetings)
-    talk.say_ready([os.getpid(), *pids], failures, gil=has_gil)
+    greeting = {} if failures else {name: max(each[name] for each in greetings) for name in greetings[0]}
+    talk.say_ready([os.getpid(), *pids], failures, greeting)
     began = time.perf_counter()
     os.write(queue_jobs, _JOB * order.jobs + _END * order.workers)
     shares, failures = read()

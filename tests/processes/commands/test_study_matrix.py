@@ -69,6 +69,21 @@ def test_a_combination_that_fails_is_named(command: list[str], capsys: pytest.Ca
     assert ["off", "on"] == [row["axes"]["plugin"] for row in document["rows"]]
 
 
+def test_a_command_whose_results_are_not_found_shows_what_it_printed(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside zeros in the table, which names the control."""
+    words = ("--axis", "plugin=off,no", "--axis", "rows=1", "--jobs", "1", "-n", "1", "--count", r"(\d+) books")
+
+    code = main(["study", "matrix", "-q", *words, *command])
+
+    printed = capsys.readouterr().out
+    rows = {line.split()[0]: line.split() for line in printed.splitlines() if line.startswith(("off ", "no "))}
+    assert 0 == code
+    assert r"counted no result: compare the pattern with what was returned, '1 orders\n'." in printed
+    assert [True, False] == ["control" in rows[plugin] for plugin in ("off", "no")]
+
+
 def test_a_command_that_always_fails_is_one_line(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """And leaves no run."""
     code, _, said = study(capsys, "--axis", "plugin=broken", "--axis", "rows=1", *command)

@@ -150,6 +150,19 @@ def test_a_cell_with_other_responses_than_its_control_has_no_figures(capsys: pyt
 
 
 @pytest.mark.long
+def test_responses_in_which_no_result_is_found_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """As zeros, with the beginning of one."""
+    words = ("--axis", "variant=plain", "--count", "$.books[*]")
+
+    code, document, _ = study(capsys, *words)
+
+    assert (0, 0) == (code, document["rows"][0]["results"])
+    (line,) = document["summary"]
+    assert line.startswith("--count $.books[*] counted no result: ")
+    assert line.endswith("""what was returned, '{"orders": [], "said": ""}'.""")
+
+
+@pytest.mark.long
 def test_a_cell_whose_reads_change_data_has_no_figures(capsys: pytest.CaptureFixture[str]) -> None:
     """The others are measured on data that nobody changed."""
     axes = ("--axis", "variant=plain,writing", "--axis", "orders=2")
@@ -175,17 +188,17 @@ def test_requests_that_write_begin_with_the_same_data(capsys: pytest.CaptureFixt
 
 @pytest.mark.long
 def test_a_run_is_resumed(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is there is not measured again; with another command of the axis it is another run."""
-    words = ("--axis", "variant=plain,slow", "--out", "run")
-    study(capsys, *words)
+    """What is there is not measured again, with the plan's seed; with another variant it is another run."""
+    words, keys = ("--axis", "variant=plain,slow", "--out", "run"), NO_DATA + "\nseed = 7"
+    study(capsys, *words, keys=keys)
     lines = Path("run/measurements.jsonl").read_text().splitlines()
     Path("run/measurements.jsonl").write_text(lines[0] + "\n")
 
-    code, document, _ = study(capsys, *words, "--resume")
+    code, document, _ = study(capsys, *words, "--resume", keys=keys)
 
     again = Path("run/measurements.jsonl").read_text().splitlines()
-    assert (0, lines[0], 2, 2) == (code, again[0], len(again), len(document["rows"]))
-    code, _, said = study(capsys, "--axis", "variant=plain,other", "--out", "run", "--resume")
+    assert (0, lines[0], 2, 2, 7) == (code, again[0], len(again), len(document["rows"]), document["seed"])
+    code, _, said = study(capsys, "--axis", "variant=plain,other", "--out", "run", "--resume", keys=keys)
     assert (2, 1) == (code, len(said.splitlines()))
 
 
@@ -197,6 +210,7 @@ def test_a_run_is_resumed(capsys: pytest.CaptureFixture[str]) -> None:
         (["--axis", "users=0,1"], NO_DATA, "--axis users: expected a whole number from 1"),
         (["--axis", "users=1,2", "--control", "users=0"], NO_DATA, "--control 'users=0': expected a whole number"),
         (["--axis", "users=1,2", "--control", "server=uwsgi"], NO_DATA, "an axis (users, variant)"),
+        (["--axis", "users=1,2"], NO_DATA + '\nroutes = "keep-going"', "placebench compare takes it"),
         (["--axis", "port=1,2"], NO_DATA, "a meaning of its own"),
         (["--axis", "users=1,2", "--users", "3"], NO_DATA, "--users and --axis users"),
         (["--axis", "users=1,2", "--rate", "3"], NO_DATA, "leave one of them out"),

@@ -81,13 +81,21 @@ def test_combinations_that_failed_alone_are_named_each(tmp_path: Path) -> None:
 
 
 def test_a_pattern_that_counts_nothing_is_a_line() -> None:
-    """A column of zeros could be the truth, or a wrong pattern."""
-    nothing, one, unmeasured = [{"results": 0}, {"results": 0}], [{"results": 0}, {"results": 1}], [{"results": None}]
+    """A column of zeros could be the truth, or a wrong pattern; the line has what was returned, without secrets."""
+    nothing = ({"rows": "1"}, [Measurement({}, 0, {"results": 0, "uncounted": '\'{"orders": [1], "token": "s3"}\''})])
+    other = ({"rows": "2"}, [Measurement({}, 0, {"results": 0})])
+    some = ({"rows": "3"}, [Measurement({}, 0, {"results": 0}), Measurement({}, 1, {"results": 4})])
 
-    assert ["--count $.items[*] counted no result: compare the pattern with what a job returned or printed."] == list(
-        nothing_counted(nothing, "$.items[*]")
-    )
-    assert [] == [line for rows in (one, unmeasured, []) for line in nothing_counted(rows, "$.items[*]")]
+    said = [list(nothing_counted(found, "$.items[*]")) for found in ([nothing, other], [some, nothing], [some], [])]
+
+    seen = 'compare the pattern with what was returned, \'{"orders": [1], "token": "***"}\'.'
+    assert [
+        [f"--count $.items[*] counted no result: {seen}"],
+        [f"--count $.items[*] counted no result with rows 1: {seen}"],
+        [],
+        [],
+    ] == said
+    assert [] == list(nothing_counted([nothing], ""))
 
 
 def test_no_column_is_about_results_that_were_not_counted(tmp_path: Path) -> None:
