@@ -138,9 +138,15 @@ class VariantDatabases(ABC):
             self._urls[variant.name] = url = self._copy(variant)
             if variant.migrate:
                 log = self._folder / "log" / f"migrate-{variant.name}.log"
-                where = {"python": variant.python, "variables": variant.variables}
                 try:
-                    run_command(variant.migrate, url, variant.folder, log=log, **where)
+                    run_command(
+                        variant.migrate,
+                        url,
+                        variant.folder,
+                        log=log,
+                        python=variant.python,
+                        variables=variant.variables,
+                    )
                 except PlacebenchError as error:
                     self._drop(variant, self._urls.pop(variant.name))  # nobody is served on a copy half migrated
                     raise PlacebenchError(f"{variant.name}: migrate {error}") from error
