@@ -14,7 +14,7 @@ from placebench import units
 from placebench.compare.keep.documents import RUNS, RunKind
 from placebench.compare.keep.records import Measurement
 from placebench.report.calibration import calibration_sentences
-from placebench.report.effects import join_and, status_sentences
+from placebench.report.effects import status_sentences
 from placebench.report.environment import environment_rows, masked, request_section
 from placebench.report.figures import shorten_variant
 from placebench.report.model import Chart, Column, Items, Paragraph, Report, Section, Table, Text
@@ -227,4 +227,6 @@ def _as_text(points: Sequence[Mapping[str, Any]]) -> str:
     every = prod(len(found) for found in values.values()) == len(points)
     if every:
         return text
-    return join_and([_as_text([each]) for each in points]) if len(points) <= 4 else f"{len(points)} of {text}"
+    if len(points) > 4:
+        return f"{units.count(len(points))} of {text}"
+    return "; ".join(", ".join(f"{name} {masked(str(value))}" for name, value in point.items()) for point in points)

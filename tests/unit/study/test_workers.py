@@ -77,7 +77,7 @@ def test_combinations_that_failed_alone_are_named_each(tmp_path: Path) -> None:
 
     report = build_report(measured_again(tmp_path, made, points=[dict(ONE), dict(TWO)]))
 
-    assert "way threads; workers 1 and way forks; workers 2: killed" in render_markdown(report)
+    assert "way threads, workers 1; way forks, workers 2: killed" in render_markdown(report)
 
 
 def test_a_pattern_that_counts_nothing_is_a_line() -> None:

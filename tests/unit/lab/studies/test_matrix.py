@@ -88,7 +88,7 @@ def test_the_headline_and_the_summary(folder: Path) -> None:
     assert "Largest job, 2 combinations: 1 slower than their control, 1 faster." in text
     assert "Driver" not in text
     assert "SQLAlchemy" not in text
-    assert "not measured: 2 of service dedup, cached; database sqlite, none: it needs PostgreSQL" in text
+    assert "not measured: service dedup, database sqlite; service cached, database none: it needs PostgreSQL" in text
     write_report(folder)
     page = (folder / "index.html").read_text()
     assert "sqlite 3.40.1" in page
