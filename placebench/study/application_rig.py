@@ -119,7 +119,8 @@ def prepare_cells(
             shutil.rmtree(setup.folder / name, ignore_errors=True)
         if rig.refused:
             first, reason = next(iter(rig.refused.items()))
-            raise GateFailedError(f"{units.numbered(len(rig.refused), 'combination')} refused, {first}: {reason}")
+            named = reason if reason.startswith(first) else f"{first}: {reason}"
+            raise GateFailedError(f"{units.numbered(len(rig.refused), 'combination')} refused, {named}")
 
 
 @dataclass(frozen=True)
