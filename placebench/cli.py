@@ -95,7 +95,7 @@ def _run(command: Command[Any], parsed: argparse.Namespace) -> int:
             return command.run(given)
         except OSError as error:
             out = getattr(parsed, "out", None) or "."
-            name_full_folder(error, Path(out), Path(os.environ.get("TMPDIR", "/tmp")))
+            name_full_folder(error, Path(out), _scratch_folder())
             raise
     from placebench.commands.runs import run_there
 
@@ -251,7 +251,10 @@ def _check_text(argv: list[str]) -> list[str]:
 def _explain(error: PlacebenchError | ImportError | OSError) -> str | None:
     """Return one line on what went wrong; None if the error is a bug."""
     if isinstance(error, PlacebenchError):
-        return _one_line(error)
+        # PostgreSQL names its files below its own folder, which is gone by now.
+        is_full = "could not extend file" in str(error) and "No space left" in str(error)
+        where = f" placebench's own PostgreSQL is in {_scratch_folder()}: TMPDIR names a folder with more space."
+        return f"{_one_line(error)}{where * is_full}"
     if isinstance(error, ModuleNotFoundError):
         if (error.name or "").startswith("placebench"):
             return None
@@ -265,6 +268,10 @@ def _explain(error: PlacebenchError | ImportError | OSError) -> str | None:
     if error.errno in DISK_FULL:
         return f"{error}: free some space, or write elsewhere; what was written whole until then is kept"
     return str(error)
+
+
+def _scratch_folder() -> Path:
+    return Path(os.environ.get("TMPDIR", "/tmp"))
 
 
 def _explain_sqlalchemy() -> str | None:
