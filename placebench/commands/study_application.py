@@ -68,7 +68,7 @@ def add_control(parser: ArgumentParser) -> None:
         action="append",
         metavar="NAME=V",
         help="what a combination is compared with: itself with this value; repeatable (default: the first value of the "
-        "first axis)",
+        "first axis that has several)",
     )
 
 
@@ -243,12 +243,12 @@ def read_control(
     axes: Mapping[str, Sequence[Any]],
     read: Callable[[str, str, Sequence[str]], tuple[Any, ...]] = lambda _option, _axis, values: tuple(values),
 ) -> dict[str, Any]:
-    """Return the values of the control: those given, or the first value of the first axis.
+    """Return the values of the control: those given, or the first value of the first axis that has several.
 
     read: returns the values that texts stand for, given an option for error messages, an axis and the texts.
     """
     control: dict[str, Any] = {}
-    first = next(iter(axes))
+    first = next((axis for axis, values in axes.items() if len(values) > 1), next(iter(axes)))
     for text in given or (f"{first}={axes[first][0]}",):
         name, _, value = text.partition("=")
         if name not in axes or name in control or not value:
