@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 from placebench import __version__
 from placebench.commands import COMMANDS, Command, Entry, check_linux
 from placebench.errors import PlacebenchError, UsageError, did_you_mean
-from placebench.paths import DISK_FULL, name_full_folder
 
 _EXIT_BUG = 70
 _EXIT_READER_GONE = 128 + 13  # of SIGPIPE, which Windows does not have
@@ -33,7 +32,7 @@ exit codes:
   130  interrupted: what was measured until then is reported
 """
 _ENVIRONMENT_ERRORS = {
-    *(*DISK_FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EPIPE, errno.EMFILE),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EPIPE, errno.EMFILE),
     *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP),
 }
 """Errors of the operating system that are not bugs: a full disk, missing permissions, a reader that is gone, a folder
@@ -94,6 +93,8 @@ def _run(command: Command[Any], parsed: argparse.Namespace) -> int:
         try:
             return command.run(given)
         except OSError as error:
+            from placebench.paths import name_full_folder
+
             out = getattr(parsed, "out", None) or "."
             name_full_folder(error, Path(out), _scratch_folder())
             raise
@@ -265,7 +266,7 @@ def _explain(error: PlacebenchError | ImportError | OSError) -> str | None:
         return f"{error.strerror}: set TMPDIR to a folder that you can write to, with space left"
     if error.errno not in _ENVIRONMENT_ERRORS:
         return None
-    if error.errno in DISK_FULL:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{error}: free some space, or write elsewhere; what was written whole until then is kept"
     return str(error)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from placebench.errors import PlacebenchError
 
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _LEAST_FREE_BYTES = 1_000_000
 _PACKAGE = Path(__file__).resolve().parent
 _WORKBENCH = _PACKAGE / "_workbench"
@@ -79,7 +78,7 @@ def name_full_folder(error: OSError, *folders: Path) -> None:
 
     An error that names a file, or is not one of a full disk, stays as it is: a write that fails names none.
     """
-    if error.errno not in DISK_FULL or error.filename is not None:
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT) or error.filename is not None:
         return
     for folder in folders:
         with suppress(OSError):  # one that is gone or closed to us
