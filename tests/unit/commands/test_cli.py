@@ -296,7 +296,7 @@ def test_the_help_imports_nothing_heavy() -> None:
     modules, heavy = done.stderr.splitlines()
 
     commands = {"commands", "commands.interrupts", "commands.output", "lab", "lab.commands", "lab.studies"}
-    light = {"cli", "errors", "paths", "plain_text", "registries", "units"}
+    light = {"cli", "errors", "plain_text", "registries", "units"}
     expected = {*commands, *light}
     assert {"placebench", *(f"placebench.{name}" for name in expected)} == set(modules.split())
     assert heavy == ""
