@@ -179,7 +179,7 @@ def test_a_program_is_recorded_as_it_is_here(folder: Path, system: str, mode: st
     assert (folder / f"{system}-{mode}" / "index.html").is_file()
     assert document["summary"]["statements"] == 28
     if mode == "external":
-        assert any("on Linux only" in note for note in document["notes"])
+        assert any("only on Linux" in note for note in document["notes"])
 
 
 def test_requests_are_gated_shown_and_compared(folder: Path) -> None:
