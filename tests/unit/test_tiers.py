@@ -34,6 +34,6 @@ def test_ci_runs_both_tiers() -> None:
 
     assert "\nenv_list = py, lint, docs\n" in (TOP / "tox.ini").read_text(encoding="utf-8")
     assert "\nstep run-parallel " in run
-    assert " -m long || again py\n" in run
+    assert " -m long \\\n        @build/ci-long-tests || again py\n" in run
     assert "\nnames=(long " in run
     assert "tox run -e py,long,lint\n" in workflow
