@@ -363,9 +363,11 @@ def _without_own_port(reply: Reply, url: str) -> Reply:
     names = dict.fromkeys([parts.hostname or "", "127.0.0.1", "localhost", "0.0.0.0"])
     body, headers = reply.body, reply.headers
     port = str(parts.port)
+    texts = [body, *(value.encode() for _, value in headers)]
     # The digits alone are in many identifiers, and the search below takes a second for some megabytes.
-    marks = [f"{separator}{port}" for separator in (":", "%3A", "%3a")]
-    if not any(mark.encode() in body or any(mark in value for _, value in headers) for mark in marks):
+    texts = [each for each in texts if port.encode() in each]
+    marks = [f"{separator}{port}".encode() for separator in (":", "%3A", "%3a")]
+    if not any(mark in each for each in texts for mark in marks):
         return reply
     own = re.compile(rf"(?:(?<![\w.-])|(?<=%2F))({'|'.join(map(re.escape, names))})(:|%3A){port}\b", re.IGNORECASE)
     in_bytes = re.compile(own.pattern.encode(), re.IGNORECASE)
