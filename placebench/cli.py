@@ -252,10 +252,12 @@ def _check_text(argv: list[str]) -> list[str]:
 def _explain(error: PlacebenchError | ImportError | OSError) -> str | None:
     """Return one line on what went wrong; None if the error is a bug."""
     if isinstance(error, PlacebenchError):
+        line = _one_line(error)
+        if "could not extend file" not in line or "No space left" not in line:
+            return line
         # PostgreSQL names its files below its own folder, which is gone by now.
-        is_full = "could not extend file" in str(error) and "No space left" in str(error)
-        where = f" placebench's own PostgreSQL is in {_scratch_folder()}: TMPDIR names a folder with more space."
-        return f"{_one_line(error)}{where * is_full}"
+        own = f"placebench's own PostgreSQL is in {_scratch_folder()}: TMPDIR names a folder with more space"
+        return f"{line} Without --server or PLACEBENCH_DATABASE_URL, {own}."
     if isinstance(error, ModuleNotFoundError):
         if (error.name or "").startswith("placebench"):
             return None
