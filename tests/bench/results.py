@@ -317,7 +317,7 @@ RECIPES = (
     Recipe(
         "operators-gpu",
         ("operators-gpu.json",),
-        run="lab study operators --plan docs/lab/settings/gpu.toml --requests 1 --timeout 20 -n 3",
+        run="lab study operators --plan docs/lab/settings/gpu.toml --requests 1 --timeout 20 -n 6",
         smoke="--trees 2 -n 1",
         minutes=5,
         placement=True,
