@@ -120,7 +120,7 @@ RECIPES = (
         for users, variants, minutes in (
             (25, "naive tuned dedup cached", 2),
             (100, "naive tuned dedup cached", 4),
-            (200, "naive tuned", 7),
+            (200, "naive tuned", 15),
         )
     ),
     Recipe(
@@ -294,9 +294,9 @@ RECIPES = (
     Recipe(
         "matching",
         ("matching.json", "matching-devices.svg", "matching-nodes.svg"),
-        section="matching --repeats 6",
+        section="matching --repeats 12",
         placement=True,
-        minutes=33,
+        minutes=40,
     ),
     Recipe("spread", ("spread.json",), section="spread", placement=True, minutes=1),
     Recipe("waiting", ("waiting.json",), section="waiting", minutes=5),
@@ -323,7 +323,7 @@ RECIPES = (
         ("operators-gpu.json",),
         run="lab study operators --plan docs/lab/settings/gpu.toml --requests 1 --timeout 20 -n 6",
         smoke="--trees 2 -n 1",
-        minutes=5,
+        minutes=10,
         placement=True,
     ),
     Recipe(
