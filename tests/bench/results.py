@@ -296,7 +296,7 @@ RECIPES = (
         ("matching.json", "matching-devices.svg", "matching-nodes.svg"),
         section="matching --repeats 12",
         placement=True,
-        minutes=40,
+        minutes=66,
     ),
     Recipe("spread", ("spread.json",), section="spread", placement=True, minutes=1),
     Recipe("waiting", ("waiting.json",), section="waiting", minutes=5),
