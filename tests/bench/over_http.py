@@ -3,7 +3,7 @@
 The main part is `bench_http`. All read one database, under --http-socket, in rounds of ABC CBA for each number of
 clients, with fresh servers a replicate. `transport` sends a body of the same length that was made before: what no
 variant can be faster than. The client is one thread in a process of its own; its share of a core is in the table.
-Replicates add up in http.json, so that they can be made a few at a time.
+Replicates of one commit on one machine add up in http.json, so that they can be made a few at a time.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from closed_load import run_apart
 from raw_file import measured_here, write_raw
@@ -67,7 +68,7 @@ def bench_http(arguments: argparse.Namespace, say: Callable[..., None], spread: 
     """Requests a second, their ratio to the first variant's (Placement, if named), CPU, the client."""
     variants = _variants(arguments)
     kept = arguments.out / "http.json"
-    seen = _seen_before(kept, variants)
+    seen = _seen_before(kept, variants, measured_here())
     begun = len(next(iter(seen.values())).rate)  # replicates
     topology = find_topology("nested-perfload", trees=arguments.trees, seed=1)
     with open_server() as server:
@@ -94,10 +95,11 @@ def bench_http(arguments: argparse.Namespace, say: Callable[..., None], spread: 
         say("placement", "not measured", "--placement-python", "names no environment")
 
 
-def _seen_before(path: Path, variants: dict[str, Variant]) -> dict[tuple[int, str], Seen]:
-    """What the file has of the same variants; nothing of others."""
+def _seen_before(path: Path, variants: dict[str, Variant], here: dict[str, Any]) -> dict[tuple[int, str], Seen]:
+    """What the file has of the same variants, commit and processor; nothing of others."""
     kept = json.loads(path.read_text()) if path.exists() else {"clients": {}}
-    if any(set(kept["clients"].get(str(clients), ())) != set(variants) for clients in CLIENTS):
+    is_other = kept.get("commit") != here["commit"] or (kept["machine"]["processor"] != here["machine"]["processor"])
+    if is_other or any(set(kept["clients"].get(str(clients), ())) != set(variants) for clients in CLIENTS):
         return {(clients, name): Seen() for clients in CLIENTS for name in variants}
     return {(clients, name): Seen(**kept["clients"][str(clients)][name]) for clients in CLIENTS for name in variants}
 

@@ -661,10 +661,12 @@ def spread(values: Sequence[float] | None) -> str:
     return f"{shown[0]} {unit} ({shown[1]}–{shown[2]})"
 
 
-def growth(variant: str, size: int = 1) -> float:
-    """The power of the number of providers that CPU grows with, from 7000 to 100 002 or the size of this number to the
-    next one, all candidates."""
-    found, sizes = scaled("all candidates"), SIZES[size : size + 2]
+def growth(variant: str, first: int = 1, last: int | None = None) -> float:
+    """The power of the number of providers that CPU grows with, all candidates, from one of `SIZES` to another one.
+
+    first, last: their places; from 7000 to 100 002 by default, and from the first to the next one.
+    """
+    found, sizes = scaled("all candidates"), (SIZES[first], SIZES[first + 1 if last is None else last])
     below, above = (statistics.median(found[variant, each]) for each in sizes)
     return math.log(above / below) / math.log(sizes[1] / sizes[0])
 

@@ -120,8 +120,9 @@ def test_sentences_that_compare_are_those_of_the_raw_files() -> None:
 
     growing = [published.growth(name) for name in ("cached", "tuned", "dedup", "placement", "naive")]
     assert growing == sorted(growing)
-    assert growing[0] < 1 < growing[1] < growing[2] < 1.1 < growing[3]
-    assert published.growth("cached", 2) < published.growth("dedup", 2) < 1 < 1.2 < published.growth("tuned", 2)
+    assert growing[0] < 1 < growing[1]
+    assert max(published.growth(name, 2) for name in ("cached", "dedup")) < 1 < published.growth("tuned", 2)
+    assert all(published.growth(name, 1, 3) < 1 for name in ("cached", "dedup"))
     assert min(study_figures.release_ratios()) > 1
     assert max(waiting) < 1
     assert [sum(ratio > 1 for ratio in ratios) for ratios in cpu] == [0, 0]
