@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, structs, to_builtins
 from placebench import limits
 from placebench.compare.keep.documents import Trial
 from placebench.compare.what.data_setup import DatabaseKind, OwnData, kind_of_template
-from placebench.compare.what.variants import VariantTable, VariantTables, check_tables, known_change
+from placebench.compare.what.variants import VariantTable, VariantTables, check_tables, known_change, own_python
 from placebench.compare.what.workload import WorkloadKeys
 from placebench.decoding import Seed, check, read_toml
 from placebench.errors import PlacebenchError, UsageError
@@ -179,7 +179,7 @@ def own_data(plan: Experiment, *, seed: int) -> OwnData:
         command=plan.setup or "",
         template=plan.template_db or "",
         folder=folder,
-        python=str(folder / app.python) if app and app.python else None,
+        python=own_python(app, folder) if app else None,
         variables=app.env if app else {},
         may_change=plan.may_change,
         superuser=plan.superuser,

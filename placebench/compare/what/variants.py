@@ -401,7 +401,7 @@ def _application(name: str, table: VariantTable, folder: Path) -> Variant:
         name,
         module=module,
         variables={**table.env, **named},
-        python=str(existing_python(folder / Path(table.python).expanduser())) if table.python else None,
+        python=own_python(table, folder),
         server="command" if table.command else table.server or "",
         command=table.command or "",
         ready=table.ready or "",
@@ -441,6 +441,14 @@ def _in_place(variant: Variant, place: Path) -> Iterator[Variant]:
         path = os.pathsep.join(folders)
         folder = variant.origin.moved(variant.folder, place) if variant.folder else None
         yield replace(variant, variables={**variant.variables, "PYTHONPATH": path}, folder=folder)
+
+
+def own_python(table: VariantTable, folder: Path) -> str | None:
+    """Return the Python that a table names relative to *folder*, as an absolute path; None if it names none.
+
+    Raises PlacebenchError as `existing_python` does.
+    """
+    return str(existing_python(folder / Path(table.python).expanduser())) if table.python else None
 
 
 def existing_python(python: Path) -> Path:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from placebench.compare.what.trials import read_plan
+from placebench.compare.what.trials import own_data, read_plan
 from placebench.errors import MissingExtraError, PlacebenchError
 from placebench.lab.perfload.catalogue import experiment_named
 from placebench.lab.reference.domain.optimization import Optimization
@@ -208,6 +208,20 @@ def test_tables_of_a_plan_are_its_variants(tmp_path: Path) -> None:
     assert made.tables.folder == tmp_path
     assert made.tables.app is not None
     assert made.tables.app.app == "shop.wsgi:application"
+
+
+def test_commands_have_the_python_of_the_application(tmp_path: Path) -> None:
+    """Relative to the folder of the plan and absolute, as commands run in another folder; a missing one is named."""
+    path = tmp_path / "plan.toml"
+    path.write_text('setup = "true"\n[app]\napp = "shop.wsgi:application"\npython = "venv/bin/python"\n')
+    python = tmp_path / "venv" / "bin" / "python"
+    plan = read_plan(path)
+
+    with pytest.raises(PlacebenchError, match=f"no Python at {re.escape(str(python))}"):
+        own_data(plan, seed=1)
+    python.parent.mkdir(parents=True)
+    python.touch()
+    assert own_data(plan, seed=1).python == str(python)
 
 
 def test_pyproject_is_looked_for_in_the_folders_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
