@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from placebench import __version__
 from placebench.compare.keep.phase_timer import PhaseTimer
 from placebench.compare.keep.records import FailedPart, RunHead
 from placebench.errors import GateFailedError, NoResponseError, PlacebenchError, RunFolderError
@@ -35,6 +36,10 @@ _ENVIRONMENT = ("placebench", "code", "python", "packages", "postgresql", "maria
 """Parts of the manifest that all sessions of a run have in common, apart from `_CHANGING`."""
 _CHANGING = ("load_average_1min", "kernel", "memory_bytes", "settings", "host")
 _MAX_SHOWN = 160
+
+
+class _OtherEnvironmentError(RunFolderError):
+    """A run is to be resumed in an environment other than the one it was begun in."""
 
 
 def discard_message(_: str) -> None:
@@ -83,7 +88,7 @@ class RunFolder:
         )
         known = [name for name in before if name in now]
         if changes := [change for name in known for change in _changes(name, before[name], now[name])]:
-            raise RunFolderError(
+            raise _OtherEnvironmentError(
                 f"{self.path} was begun on something else: {'; '.join(changes)}; begin a new run, or go back to that"
             )
         self.save(receipt=receipt, manifest={**self.head.manifest, **manifest})
@@ -101,8 +106,11 @@ class RunFolder:
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Save how the run ended, also if the `with` block raises; the times of a run's sessions are added up."""
-        started, before_s = time.perf_counter(), self.head.elapsed_s
+        """Save how the run ended, also if the `with` block raises; the times of a run's sessions are added up.
+
+        A session that may not continue the run, because its environment differs, leaves the run's status as it was.
+        """
+        started, before_s, before = time.perf_counter(), self.head.elapsed_s, (self.head.status, self.head.note)
         self._cost = CostMeter(self.head.cost)
         self.save(status="running", note="")
         status, note = "failed", ""
@@ -111,6 +119,9 @@ class RunFolder:
             status = "complete"
         except KeyboardInterrupt:
             status, note = "interrupted", "interrupted by the user; what was measured until then is here"
+            raise
+        except _OtherEnvironmentError:
+            status, note = before
             raise
         except BaseException as error:
             if isinstance(error, OSError):
@@ -234,9 +245,9 @@ def claim_folder(folder: Path, *, can_resume: bool = False) -> Path:
 def check_resumable(folder: Path, head: RunHead) -> RunHead:
     """Return the head of the run in *folder*, or *head* if there is none yet.
 
-    Raises RunFolderError if that run differs in a field that decides the measurement, or if its responses differed. The
-    cause of different responses may be gone by now, but the measurements until then compare variants that do not do the
-    same.
+    Raises RunFolderError if another version of placebench began that run, if it differs in a field that decides the
+    measurement, or if its responses differed. The cause of different responses may be gone by now, but the measurements
+    until then compare variants that do not do the same.
     """
     path = folder / "run.json"
     if not path.is_file():
@@ -245,6 +256,11 @@ def check_resumable(folder: Path, head: RunHead) -> RunHead:
     if begun.same_responses.get("equal") is False:
         different = begun.same_responses.get("difference")
         raise RunFolderError(f"{folder} holds a run that ended because {different}: begin a new one")
+    if (version := begun.manifest.get("placebench", __version__)) != __version__:
+        raise RunFolderError(
+            f"{folder} holds a run that placebench {version} began, and this is {__version__}: begin a new run, or "
+            "resume it with that version"
+        )
     for name in _FIXED:
         if (before := _fixed_value(begun, name)) != (now := _fixed_value(head, name)):
             raise RunFolderError(

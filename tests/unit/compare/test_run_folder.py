@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from made_records import run_head
 
+from placebench import __version__
 from placebench.compare.keep.records import FailedPart, Measurement, RunHead, append_lines
 from placebench.compare.keep.run_folder import RunFolder, check_resumable, claim_folder, measure_each, new_folder
 from placebench.errors import GateFailedError, LoadError, RunFolderError, ServerError
@@ -82,6 +83,14 @@ def test_a_run_whose_answers_differed_does_not_go_on(tmp_path: Path) -> None:
         check_resumable(tmp_path, HEAD)
 
 
+def test_a_run_of_another_version_does_not_go_on(tmp_path: Path) -> None:
+    """Both versions are named before anything that they write differently."""
+    replace(HEAD, command="other", manifest={"placebench": "0.2.0"}).save(tmp_path / "run.json")
+
+    with pytest.raises(RunFolderError, match=rf"that placebench 0\.2\.0 began, and this is {__version__}: begin a new"):
+        check_resumable(tmp_path, HEAD)
+
+
 def manifest_with(**changed: Any) -> dict[str, Any]:
     """A manifest; of the machine what lasts and what is passing by."""
     machine = {"processor": "EPYC", "cores": 2, "load_average_1min": 0.3}
@@ -117,6 +126,16 @@ def test_a_run_does_not_go_on_with_something_else(
     with pytest.raises(RunFolderError, match=f"was begun on something else: {told}; begin a new run"):
         run.record_environment(receipt={"digest": digest}, manifest=manifest)
     assert run.head.manifest == manifest_with()
+
+
+def test_a_complete_run_stays_complete_if_it_may_not_go_on(tmp_path: Path) -> None:
+    """A session with other packages ends with an error, and what was measured before has not failed."""
+    run = RunFolder(tmp_path, replace(HEAD, status="complete"))
+    run.record_environment(receipt={}, manifest=manifest_with())
+
+    with pytest.raises(RunFolderError), run.recorded():
+        run.record_environment(receipt={}, manifest=manifest_with(packages={"sqlalchemy": "2.1.3"}))
+    assert (RunHead.load(tmp_path / "run.json").status, run.head.note) == ("complete", "")
 
 
 def test_a_run_of_a_newer_format_does_not_go_on(tmp_path: Path) -> None:
