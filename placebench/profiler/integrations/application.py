@@ -47,7 +47,8 @@ def load_application(name: str) -> Any:
     """
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
-        shown = f"; `placebench profile show {name}` shows a saved recording" if name.endswith(".json") else ""
+        is_recording = name.endswith(".json") or Path(name, "recording.json").is_file()
+        shown = f"; `placebench profile show {name}` shows a saved recording" if is_recording else ""
         raise ProfilerError(f"application {name!r}: expected MODULE:CALLABLE, such as shop.wsgi:application{shown}")
     if "" not in sys.path and "." not in sys.path:
         sys.path.insert(0, "")

@@ -428,12 +428,13 @@ def test_an_application_that_cannot_be_loaded_is_not_our_bug(
 def test_a_saved_recording_is_not_run(
     profile: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line names the command that shows it."""
+    """One line names the command that shows it, for its file and for the folder that --out named."""
     path = tmp_path / "recording.json"
     path.write_text("{}")
 
-    assert profile(str(path), "--request", "GET /") == 2
-    assert f"`placebench profile show {path}` shows a saved recording" in capsys.readouterr().err
+    for shown in (path, tmp_path):
+        assert profile(str(shown), "--request", "GET /") == 2
+        assert f"`placebench profile show {shown}` shows a saved recording" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
