@@ -60,8 +60,9 @@ def telemetry_report(folder: Path, telemetry: "Telemetry") -> Report:
         notices.append(f"No step of {units.duration(step_s)} was full of requests: there are no means per second.")
     steps = f"{units.numbered(len(seconds), 'step')} of {units.duration(step_s)}"
     in_use = f"{steps}: {states['full']} full of requests, {states['cut']} cut, {states['idle']} idle."
+    shown = _shown_means(means)
     tables = [
-        Table("Means over the full steps", _NAME_AND_VALUE, _shown_means(means)),
+        *([Table("Means over the full steps", _NAME_AND_VALUE, shown)] if shown else []),
         Table("Durations", durations, rows[:_MAX_ROWS], note=_left_out(rows), style="statements"),
         Table("Workers", _WORKERS, workers),
     ]
@@ -89,7 +90,10 @@ def telemetry_report(folder: Path, telemetry: "Telemetry") -> Report:
         summary=[in_use],
         overview=tables,
         remarks=[note] if (note := _left_out(rows)) else [],
-        sections=[Section("Over time", _charts(seconds), id="over-time"), Section("Durations", tables)],
+        sections=[
+            *([Section("Over time", charts, id="over-time")] if (charts := _charts(seconds)) else []),
+            Section("Durations", tables),
+        ],
         notes=[_STEPS_NOTE, _SHARE_NOTE],
         can_rebuild=False,
         is_of_run=False,

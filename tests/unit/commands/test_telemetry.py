@@ -63,6 +63,19 @@ def test_a_folder_is_shown_as_text_json_and_page(folder: Path, capsys: pytest.Ca
     assert "Memory." not in page
 
 
+def test_a_use_of_less_than_a_step_has_no_empty_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No step is full of requests: one line says so, and neither a table of means nor a heading of charts is left."""
+    for path in folder.iterdir():
+        lines = path.read_text().splitlines()
+        path.write_text("\n".join(each for each in lines if not each.startswith(("d", "q")) or each[2:7] <= "100.4"))
+    assert main(["telemetry", "show", str(folder)]) == 0
+    page = (folder / "telemetry.html").read_text()
+
+    assert "No step of 1.00 s was full of requests: there are no means per second." in page
+    assert "mean over the full steps" not in capsys.readouterr().out
+    assert "Over time" not in page
+
+
 def test_the_chart_of_memory_is_in_mib() -> None:
     """So its axis has round numbers; a step that is not full of requests is no point."""
     frame = pd.DataFrame({"state": ["full", "cut"], "rss_bytes": [50.0 * 2**20, 2.0**20]}, index=[0.0, 1.0])
