@@ -10,6 +10,8 @@ from statistics import median
 from typing import Any
 
 from placebench import units
+from placebench.compare.keep.documents import RUNS
+from placebench.errors import RunFolderError
 from placebench.profiler.analysis.difference import StatementChange
 from placebench.report.effects import METRIC_LABELS, shorten_statement, value_text
 from placebench.report.figures import comparisons_of
@@ -49,7 +51,16 @@ class _MetricChange:
 
 
 def difference_report(before: Run, after: Run) -> Report:
-    """Build the report of two runs side by side; conditions that differ between the runs come first."""
+    """Build the report of two runs side by side; conditions that differ between the runs come first.
+
+    Raises RunFolderError for the run of a study, which has rows of its own instead of metrics of variants.
+    """
+    for run in (before, after):
+        if (kind := RUNS.get(run.head.command)) and kind.measurement:
+            raise RunFolderError(
+                f"{run.folder} is the run of a study: expected a run of `placebench compare` or `lab perfload`; "
+                "`placebench report open` shows it"
+            )
     then, now = dict(_values(before)), dict(_values(after))
     metrics = [_MetricChange(*key, then[key], now[key]) for key in then if key in now]
     statements = _changed_statements(before, after)

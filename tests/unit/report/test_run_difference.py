@@ -3,10 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from fake_run import FakeRun, write_run
+from fake_survey import write_survey
 
 from placebench import results
 from placebench.compare.keep.records import RunHead, StatementCount, WirePass
+from placebench.errors import RunFolderError
 from placebench.report import difference_report, render_text
 
 
@@ -71,3 +74,11 @@ def test_no_speed_of_a_run_whose_responses_differ(tmp_path: Path) -> None:
     document = difference_report(run(tmp_path / "a", 11.0), run(tmp_path / "b", 11.0, equal=False)).document
 
     assert (document["metrics"], document["statements"]) == ([], [])
+
+
+def test_a_study_is_refused_by_name(tmp_path: Path) -> None:
+    """It has rows of its own and no metrics of variants; the line says what shows it."""
+    study = results.load(write_survey(tmp_path / "study", "herd", repeats=2))
+
+    with pytest.raises(RunFolderError, match=r"/study is the run of a study: expected .*`placebench report open`"):
+        difference_report(run(tmp_path / "a", 11.0), study)
