@@ -16,6 +16,7 @@ from placebench.lab.inventory.seeding import find_topology, seed
 from placebench.lab.reference.api.event_loop import EventLoopApplication
 from placebench.lab.reference.api.pipeline import make_app
 from placebench.lab.reference.deployment import make_engine
+from placebench.lab.reference.domain.problems import CommitUnconfirmed
 from placebench.lab.reference.store.database import Database
 from placebench.lab.reference.variants import variant
 from placebench.profiler.integrations.in_process_client import InProcessClient, in_process_client
@@ -236,14 +237,42 @@ def test_what_may_be_committed_is_not_repeated(database: Database, database_url:
         connection.execute(text("UPDATE numbers SET number = number + 10"))
         event.listen(connection, "commit", lambda own: end_session(own, database_url))
 
-    with pytest.raises(OperationalError):
+    with pytest.raises(CommitUnconfirmed):
         database.write_at_once(add_at_once)
-    with pytest.raises(OperationalError):
+    with pytest.raises(CommitUnconfirmed):
         database.write(add)
 
     assert attempts == ["at once", "transaction"]
     with database.snapshot() as connection:
         assert connection.scalar(text("SELECT number FROM numbers")) == 1
+
+
+@pytest.mark.parametrize(("name", "expected"), [("tuned", 500), ("tuned+driver:psycopg3", 503)])
+def test_a_client_learns_what_is_known_of_a_request_that_was_lost(seeded: str, name: str, expected: int) -> None:
+    """Each session ends before its first statement: a claim of one message may be stored, one of a transaction is not.
+
+    A read is repeated once; neither it nor a claim is an unexpected error.
+    """
+
+    def end(connection: Connection, *_: object) -> None:
+        driver: Any = connection.connection.dbapi_connection
+        with open_connection(seeded) as other:
+            other.execute(text(f"SELECT pg_terminate_backend({driver.info.backend_pid}, 60000)"))
+
+    with client_of(name, seeded) as (client, engine):
+        _, found = send(client, "GET", "/allocation_candidates?resources=DISK_GB:1")
+        owner = {"project_id": "p", "user_id": "u", "consumer_type": "INSTANCE", "consumer_generation": None}
+        claim = {"allocations": found["allocation_requests"][0]["allocations"], **owner}
+        consumer = "/allocations/11111111-0000-4000-8000-000000000001"
+        event.listen(engine, "before_cursor_execute", end)
+        lost = [send(client, method, consumer, body) for method, body in (("PUT", claim), ("GET", None))]
+        event.remove(engine, "before_cursor_execute", end)
+        _, stored = send(client, "GET", consumer)
+
+    assert [status for status, _ in lost] == [expected, 503]
+    details = [document["errors"][0]["detail"] for _, document in lost]
+    assert ["may or may not be stored" in each for each in details] == [expected == 500, False]
+    assert stored == {"allocations": {}}
 
 
 def test_a_message_that_is_no_end_leaves_the_connection(database: Database, database_url: str) -> None:

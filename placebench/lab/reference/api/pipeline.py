@@ -30,6 +30,7 @@ from placebench.lab.reference.domain.problems import (
     NotAcceptable,
     NotFound,
     Problem,
+    ServiceUnavailable,
     Unauthorized,
     Unexpected,
     UriTooLong,
@@ -72,7 +73,8 @@ def _respond(call: Call) -> Response:
 def _handle(call: Call) -> Response:
     """Return the handler's response, and give the handler's duration to telemetry if it is on.
 
-    If the database connection was lost during a GET, call the handler once more.
+    If the database connection was lost during a GET, call the handler once more. Raises ServiceUnavailable if it was
+    lost again, or during another method, whose writes raise CommitUnconfirmed themselves if they may be stored.
     """
     assert call.handler is not None, "_route is a step before, and finds a handler or raises"
     watch = call.request.environ.get(WATCH_KEY)
@@ -84,6 +86,10 @@ def _handle(call: Call) -> Response:
             if call.request.method != "GET" or not error.connection_invalidated:
                 raise
         return call.handler(call, **call.names)
+    except DBAPIError as error:
+        if not error.connection_invalidated:
+            raise
+        raise ServiceUnavailable("the connection to the database was lost: try again later") from error
     finally:
         if watch is not None:
             watch.handler_s = time.perf_counter() - started

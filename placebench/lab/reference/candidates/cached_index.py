@@ -4,11 +4,10 @@ The main function is `find_candidates_from_cache`. The main class is `CachedInde
 the data changes.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from threading import Lock
 from time import monotonic
 from typing import Final
-from weakref import WeakSet
 
 from sqlalchemy import URL, Connection
 
@@ -84,7 +83,6 @@ class CachedIndex:
         self._index: TreeIndex | None = None
         self._snapshot: PgSnapshot | None = None  # the snapshot that the index shows
         self._bodies = ResponseCache()
-        self._lent: WeakSet[Iterator[bytes]] = WeakSet()  # bodies that read from the index while they are sent
 
     def respond(
         self,
@@ -139,7 +137,7 @@ class CachedIndex:
         changes: what was seen just before; the statement says whether more has changed meanwhile.
         """
         changed = changes.few_providers()
-        found = read_changed(connection, reader, snapshot, changed) if changed and not self._lent else None
+        found = read_changed(connection, reader, snapshot, changed) if changed and not index.is_lent else None
         if changed is None or found is None:
             return False
         seen, rows = found
@@ -167,18 +165,10 @@ class CachedIndex:
         in_trees = {group.in_tree for group in request.groups if group.in_tree is not None}
         roots = ((uuid, index.root_of(uuid)) for uuid in in_trees)
         index.names.roots_of_named = {uuid: root_id for uuid, root_id in roots if root_id is not None}
-        body = solve(index, request, settings, equivalence)
-        if not isinstance(body, bytes):
-            return self._lend(body)
-        if not settings.randomize:
+        body = index.lend(solve(index, request, settings, equivalence))
+        if isinstance(body, bytes) and not settings.randomize:
             self._bodies.keep(key, body)
         return body
-
-    def _lend(self, body: Iterator[bytes]) -> Iterator[bytes]:
-        """Return the parts of the body; while they are referenced, the index from which they read is not changed."""
-        parts = (part for part in body)
-        self._lent.add(parts)
-        return parts
 
     def _update(self, connection: Connection) -> TreeIndex | None:
         """Return the index, updated to the connection's snapshot; None if it cannot be used for this snapshot."""
@@ -211,8 +201,8 @@ class CachedIndex:
         return index
 
     def _apply(self, connection: Connection, index: TreeIndex | None, changes: Changes | None) -> TreeIndex:
-        """Return the index with the changes, or a new one if that is less work or this one is in use."""
-        if index is None or changes is None or changes.is_truncated or self._lent:
+        """Return the index with the changes, or a new one if that is less work or this one is lent."""
+        if index is None or changes is None or changes.is_truncated or index.is_lent:
             return self._read(connection)
         roots = find_changed_roots(connection, changes)
         roots.update(changes.among(index.class_of))

@@ -245,9 +245,9 @@ class KeptTrees:
                 shown = ShownVersion(version)
             shown.show(version)
             shown.index.names = names
-            body = write(shown.index)
+            body = shown.index.lend(write(shown.index))
             self._shown = shown
-            return body if isinstance(body, bytes) else shown.lend(body)
+            return body
 
 
 _CONNECTED_AT: Final = "placebench: used since"  # a key of `Connection.info`, which lasts as long as the connection

@@ -122,9 +122,15 @@ class UnsupportedMediaType(Problem):
 
 
 class ServiceUnavailable(Problem):
-    """No connection to the database is possible; nothing was read or written."""
+    """No connection to the database is possible, or none lasts; nothing was written."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
+
+
+class CommitUnconfirmed(Problem):
+    """The connection to the database was lost during or just after a commit; the detail says what is known."""
+
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 class Unexpected(Problem):

@@ -8,7 +8,7 @@ the commit, because every writer of a provider's inventories, traits, aggregates
 first. SQLite ignores row locks; there the generation in the WHERE of the UPDATE prevents lost updates.
 
 A connection that the server has closed is replaced before use. If a connection is lost during a transaction, the
-transaction fails, and is repeated once if it cannot have been committed.
+transaction fails, and is repeated once if it cannot have been committed; if it can, CommitUnconfirmed is raised.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.util import await_only
 
-from placebench.lab.reference.domain.problems import ConcurrentUpdate, ServiceUnavailable
+from placebench.lab.reference.domain.problems import CommitUnconfirmed, ConcurrentUpdate, ServiceUnavailable
 
 _T = TypeVar("_T")
 
@@ -121,15 +121,16 @@ class Database:
         """Run *work* in one transaction and return its result; repeat both after a conflict with another writer.
 
         They are also repeated, once, if the connection is lost before COMMIT is sent. Raises ConcurrentUpdate after
-        `_ATTEMPTS` attempts. Any other exception of *work* rolls the transaction back and is raised.
+        `_ATTEMPTS` attempts, and CommitUnconfirmed if the connection is lost after COMMIT was sent. Any other exception
+        of *work* rolls the transaction back and is raised.
         """
         return self._attempt(self._transaction, work)
 
     def write_at_once(self, work: Callable[[Connection], _T]) -> _T:
         """Run *work*, which changes the database with one message; repeat it after a conflict as `write` does.
 
-        The database must have `takes_messages`. *work* is not repeated if the connection is lost, since the message may
-        have been executed.
+        The database must have `takes_messages`. Raises CommitUnconfirmed if the connection is lost, since the message
+        may have been executed.
         """
         return self._attempt(self._autocommit, work)
 
@@ -158,7 +159,7 @@ class Database:
     def _attempt(
         self, connect: Callable[[], AbstractContextManager[Connection]], work: Callable[[Connection], _T]
     ) -> _T:
-        may_repeat_lost = connect == self._transaction
+        is_transaction, was_lost = connect == self._transaction, False
         for attempt in range(_ATTEMPTS):
             is_done = False
             try:
@@ -168,9 +169,14 @@ class Database:
                 return result
             except DBAPIError as error:
                 if error.connection_invalidated:
-                    if is_done or not may_repeat_lost:
+                    if is_done or not is_transaction:
+                        raise CommitUnconfirmed(
+                            "the connection to the database was lost before it confirmed the change: it may or may not"
+                            " be stored; read it before you send it again"
+                        ) from error
+                    if was_lost:
                         raise
-                    may_repeat_lost = False
+                    was_lost = True
                 elif not _is_race(error):
                     raise
             self._pause(_PAUSE_S * attempt)
@@ -229,14 +235,20 @@ class ReplicatedDatabase(Database):
         return self._with_position(super().write_at_once(work))
 
     def _with_position(self, result: _T) -> _T:
-        """Store the WAL position after the write and return *result*.
+        """Store the WAL position after the write and return *result*; raise CommitUnconfirmed if it cannot be read.
 
         All that is committed has been flushed to the log, since a commit waits for that (synchronous_commit).
 
         SELECT pg_current_wal_flush_lsn()
         """
-        with super().read_at_once() as connection:
-            self.position = connection.scalar(_FLUSHED)
+        try:
+            with super().read_at_once() as connection:
+                self.position = connection.scalar(_FLUSHED)
+        except (DBAPIError, ServiceUnavailable) as error:
+            raise CommitUnconfirmed(
+                "the change was committed, but the connection to the primary was lost before its WAL position was read:"
+                " read it before you send it again"
+            ) from error
         return result
 
     def _is_applied(self, connection: Connection) -> bool:

@@ -9,10 +9,10 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Final, NamedTuple
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from placebench.lab.reference.candidates.dedup.pieces import TreeTexts, join_pieces
-from placebench.lab.reference.candidates.results import by_orjson
+from placebench.lab.reference.candidates.results import Body, by_orjson
 from placebench.lab.reference.store.candidate_queries import SHARING_TRAIT
 
 ROOT: Final = -1  # the value for the parent of a root
@@ -160,6 +160,20 @@ class TreeIndex:
         self._removed: set[int] = set()  # roots that only `_roots` has
         self._root_of: dict[str, int] | None = None  # the root id of each provider by its quoted uuid, once needed
         self.names = Names()
+        self._lent: WeakSet[Iterator[bytes]] = WeakSet()  # bodies that read from the index while they are sent
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether a body reads from the index while it is sent, so that the index must not be changed."""
+        return bool(self._lent)
+
+    def lend(self, body: Body) -> Body:
+        """Return the body; if it has parts, which read from the index, the index is lent while they are referenced."""
+        if isinstance(body, bytes):
+            return body
+        parts = (part for part in body)
+        self._lent.add(parts)
+        return parts
 
     @property
     def roots(self) -> Sequence[int]:

@@ -9,12 +9,11 @@ writer, whether or not it raises generations.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from time import monotonic
 from typing import Final
-from weakref import WeakSet
 
 from sqlalchemy import Connection
 
@@ -216,18 +215,17 @@ class ShownVersion:
         self._base = version.base
         self._decoded = DecodedTrees(version.base.rows, self.index)
         self._read_again: Mapping[int, TreesReadTogether] = {}
-        self._lent: WeakSet[Iterator[bytes]] = WeakSet()  # bodies that read from the index while they are sent
         self.show(version)
 
     def can_show(self, version: TreeVersion) -> bool:
-        """Return whether the index shows the version, or may be changed to it: it is unused, and the bases are equal.
+        """Return whether the index shows the version, or may be changed to it: it is not lent, and the bases are equal.
 
         Equal bases differ only in amounts in use.
         """
         if version.base is self._base and version.read_again is self._read_again:
             return True
         is_equal = version.base is self._base or version.base.rows.differ_in_usages_only(self._base.rows)
-        return is_equal and not self._lent
+        return is_equal and not self.index.is_lent
 
     def show(self, version: TreeVersion) -> None:
         """Replace the trees that differ in this version, which the index must be able to show."""
@@ -236,12 +234,6 @@ class ShownVersion:
             self._decoded.use(version.base.rows)
             self._base = version.base
         self._replace_trees(version.read_again)
-
-    def lend(self, body: Iterator[bytes]) -> Iterator[bytes]:
-        """Return the parts of the body; while they are referenced, the index from which they read is not changed."""
-        parts = (part for part in body)
-        self._lent.add(parts)
-        return parts
 
     def _replace_trees(self, read_again: Mapping[int, TreesReadTogether]) -> None:
         before, self._read_again = self._read_again, read_again
