@@ -124,6 +124,7 @@ def add_measurement(parser: ArgumentParser, *, quick: str, plan: str = "") -> No
 
 def _run_workers(given: StudyWorkersOptions) -> int:
     """Measure every way and number of workers; measurements are reported even if the run is interrupted or fails."""
+    from placebench.compare.what.variants import existing_python
     from placebench.study.workers import OwnWorkersStudy, Work
 
     function, command = read_work(given.work)
@@ -144,16 +145,13 @@ def _run_workers(given: StudyWorkersOptions) -> int:
         raise UsageError(f"--async {given.coroutine!r}: expected MODULE:FUNCTION, as in shop:fetch_orders")
     if command and given.python:
         raise UsageError("--python is for a function: a command names its own program")
-    for path in filter(None, (given.python, given.free_threaded)):
-        if shutil.which(path) is None:
-            raise UsageError(f"no Python at {path}: expected a program, as /path/to/venv/bin/python")
     check_count(given.count)
     quick, cores = given.preset == "quick", len(os.sched_getaffinity(0))
     work = Work(function, command, given.coroutine or "", given.count or "", timeout_s=given.timeout or TIMEOUT_S)
     if given.python:
-        work = replace(work, python=given.python.absolute())
+        work = replace(work, python=existing_python(given.python))
     if given.free_threaded:
-        work = replace(work, free_threaded=given.free_threaded.absolute())
+        work = replace(work, free_threaded=existing_python(given.free_threaded))
     study = OwnWorkersStudy(
         work=work,
         ways=tuple(ways),

@@ -42,7 +42,7 @@ METRIC_LABELS = {
     "bytes_received": "bytes received",
     "gc_s": "GC pauses",
 }
-_DIFFERENT_RESPONSES = "Responses or data are not the same, so no speed is printed."
+_NOT_THE_SAME = "The variants do not do the same, so no speed is printed."
 _TIMES = {
     "cpu_s": "CPU",
     "wall_s": "wall time",
@@ -146,6 +146,12 @@ def reason_text(comparison: Comparison) -> str:
     return comparison.reason.removeprefix(f"{comparison.verdict}: ")
 
 
+def unmeasured_text(comparison: Comparison) -> str:
+    """Return 'not measured', and what a percentile would need: 'not measured: it needs 200 requests of a variant …'."""
+    needs = comparison.reason.partition(f"not measured: {comparison.metric} ")[2]
+    return f"{units.NOT_MEASURED}: it {needs}" if needs else units.NOT_MEASURED
+
+
 def comparison_sentence(comparison: Comparison) -> str:
     """Return a sentence with the verdict and the effect of a comparison.
 
@@ -153,7 +159,7 @@ def comparison_sentence(comparison: Comparison) -> str:
     """
     variant, baseline, verdict = comparison.variant, comparison.baseline, comparison.verdict
     if comparison.low is None:
-        unmeasured = f"{METRIC_LABELS[comparison.metric]} was not measured"
+        unmeasured = f"{METRIC_LABELS[comparison.metric]} was {unmeasured_text(comparison)}"
         why = reason_text(comparison) if comparison.measured else unmeasured
         return f"{variant} against {baseline} is inconclusive: {why}."
     margin = units.round_percent(comparison.margin)
@@ -291,7 +297,8 @@ def status_sentences(head: RunHead) -> list[str]:
         "interrupted": "This run was interrupted",
         "failed": f"This run failed ({reason})" if reason else "This run failed",
     }.get(head.status)
-    partial = [f"{how}: the report shows what was measured until then."] if how else []
+    goes_on = "" if difference or head.command == "perfload" else ", and the same command with --resume goes on"
+    partial = [f"{how}: the report shows what was measured until then{goes_on}."] if how else []
     seen = head.manifest.get("server_cpu", MEASURED)
     return [*partial, *([] if seen == MEASURED else [f"Server CPU was not measured: {seen}."])]
 
@@ -378,7 +385,7 @@ def _best_case(figures: Figures) -> Iterator[str]:
 def headline(figures: Figures) -> str:
     """Return the result of a run in one or two sentences."""
     if figures.responses.equal is False:
-        return _DIFFERENT_RESPONSES
+        return _NOT_THE_SAME
     if figures.primary is None:
         return _untimed_headline(figures)
     if len(figures.primaries) == 1:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from placebench import units
 from placebench.errors import GateFailedError, UndecidedError
 from placebench.gates import BYTES, COUNT, SECONDS, Gate, Outcome, parse_gate
-from placebench.report.effects import effect_text, needed_text, reason_text, value_text
+from placebench.report.effects import effect_text, needed_text, reason_text, unmeasured_text, value_text
 from placebench.report.model import Check, Report
 from placebench.stats import COUNTED, METRICS, PROFILED, Comparison
 from placebench.stats.replicates import LIFETIME
@@ -50,6 +50,8 @@ def judge_gate(gate: Gate, comparison: Comparison) -> Check:
         outcome = "inconclusive"
     else:  # counts that go from zero or to zero have values, but no ratio
         outcome = "passed" if replace(gate, value=gate.value * before).holds(after) else "failed"
+    if not comparison.measured and None in (before, after):
+        return Check(gate.text, comparison.variant, outcome, unmeasured_text(comparison))
     why = reason_text(comparison) if comparison.low is None else needed_text(comparison)
     measured = "; ".join(
         filter(None, [effect_text(comparison), why if outcome == "inconclusive" and comparison.measured else ""])
@@ -115,7 +117,7 @@ def _judge_value(gate: Gate, comparison: Comparison) -> tuple[Outcome, str]:
         low = high = value
     measured = value_text(comparison.metric, value)
     if value is None:
-        return "inconclusive", measured
+        return "inconclusive", unmeasured_text(comparison)
     if low is None or high is None:
         return "inconclusive", f"{measured}, {reason_text(comparison)}"
     if low < high:

@@ -470,7 +470,7 @@ def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
     variants = [comparison.variant for comparison in figures.comparisons]
     if head.command == "compare":
         variants = [trial["variant"] for trial in head.settings.get("trials", ())] or head.variants[1:]
-    checks = judge_gates(gates, figures.comparisons, list(dict.fromkeys(variants))) if head.is_comparable else []
+    checks = judge_gates(gates, figures.comparisons, list(dict.fromkeys(variants)))
     checks = with_timed_counts(gates, checks, miscounted(figures))
     if control := control_result(figures.run):
         is_timed, is_default = control.control.is_timed, control.control.is_default

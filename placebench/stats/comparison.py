@@ -4,7 +4,8 @@ The main function is `compare_blocks`.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import fmean, median
@@ -12,9 +13,11 @@ from typing import Any
 
 from placebench.errors import TooFewReplicatesError
 from placebench.stats.hodges_lehmann import ConfidenceInterval, hodges_lehmann, interval_p, pseudo_median
+from placebench.stats.percentiles import samples_needed
 from placebench.stats.replicates import (
     COUNTED,
     METRICS,
+    PERCENTILES,
     PROFILED,
     MeasuredBlock,
     ReducedReplicates,
@@ -174,7 +177,20 @@ def compare_blocks(
             level = hodges_lehmann([math.log(after) for _, after in reduced.levels], confidence=made.level)
             return replace(made, variant_low=math.exp(level.low), variant_high=math.exp(level.high))
         return made
-    return replace(made, reason=f"not measured: {metric}") if not made.measured and valid_replicates(kept) else made
+    replicates = valid_replicates(kept)
+    return replace(made, reason=_why_unmeasured(metric, replicates)) if not made.measured and replicates else made
+
+
+def _why_unmeasured(metric: str, replicates: Mapping[int, Sequence[MeasuredBlock]]) -> str:
+    """Return the metric, with the number of requests that a percentile needs and the replicates do not have."""
+    requests = Counter[tuple[int, str]]()
+    for number, blocks in replicates.items():
+        for block in blocks:
+            requests[number, block.variant] += len(block.wall_s)
+    most, needed = max(requests.values()), samples_needed(PERCENTILES.get(metric, 0.0))
+    if metric not in PERCENTILES or most >= needed:
+        return f"not measured: {metric}"
+    return f"not measured: {metric} needs {needed} requests of a variant in a replicate, and --rounds makes {most}"
 
 
 def compare_counts(

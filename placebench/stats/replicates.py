@@ -342,8 +342,12 @@ _WALL = MetricRule("wall_s", margin=0.03, variant_level=_log_wall, of_rounds=med
 _PSS = MetricRule("pss_bytes", margin=0.02, variant_level=_log_pss, of_rounds=median)
 _ELAPSED = MetricRule("elapsed_s", margin=0.03, variant_level=_log_elapsed, of_rounds=fmean)
 _P50 = MetricRule("p50_s", 0.03, _log_median_at_rate, of_rounds=fmean, pools_rounds=True)
-_P95 = MetricRule("p95_s", 0.05, partial(_log_percentile, 0.95), of_rounds=fmean, pools_rounds=True)
-_P99 = MetricRule("p99_s", 0.10, partial(_log_percentile, 0.99), of_rounds=fmean, pools_rounds=True)
+PERCENTILES = {"p50_s": 0.5, "p95_s": 0.95, "p99_s": 0.99}
+"""For each metric that is a percentile of the latency: the share of the requests that are faster."""
+_P95, _P99 = (
+    MetricRule(name, margin, partial(_log_percentile, PERCENTILES[name]), of_rounds=fmean, pools_rounds=True)
+    for name, margin in (("p95_s", 0.05), ("p99_s", 0.10))
+)
 _START = MetricRule("start_s", 0.10, partial(_log_start, "start_s"), fmean, pools_rounds=True)
 _START_CPU = MetricRule("start_cpu_s", 0.05, partial(_log_start, "start_cpu_s"), fmean, pools_rounds=True)
 _START_PSS = MetricRule("start_pss_bytes", 0.02, partial(_log_start, "start_pss_bytes"), fmean, pools_rounds=True)

@@ -100,7 +100,7 @@ class CommandNetwork:
             assert target is not None
             if self.prepare:
                 log = setup.folder / "log" / "prepare.log"
-                run_command(self.prepare, given.get("DATABASE_URL", ""), None, log=log)
+                run_command("--prepare", self.prepare, given.get("DATABASE_URL", ""), None, log=log)
             return self._measure(point, repeat, target, {**os.environ, **given}, setup.folder / "log")
 
     def _measure(

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from placebench.errors import PlacebenchError
 from placebench.telemetry.clock import ClockBounds
-from placebench.telemetry.timeline import DATABASE, cpu_per_step, last_readings, of_workers, step_of, timeline
+from placebench.telemetry.timeline import (
+    DATABASE,
+    cpu_per_step,
+    last_readings,
+    of_workers,
+    step_of,
+    timeline,
+    with_statements,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -266,28 +274,29 @@ _PERCENT = 100
 def _ratios_per_second(durations: pd.DataFrame, runtime: pd.DataFrame, began_s: float) -> pd.DataFrame:
     """Return a row per second: database_s, handler_s, database_share, cpu_user_s, cpu_system_s, user_to_kernel."""
 
-    def sums(series: tuple[str, ...]) -> pd.Series[float]:
-        return seconds[seconds["series"].isin(series)].groupby("second")["duration_s"].sum()
+    def sums(rows: pd.DataFrame, *series: str) -> pd.Series[float]:
+        return rows[rows["series"].isin(series)].groupby("second")["duration_s"].sum()
 
     seconds = durations.assign(second=step_of(durations["started_s"], began_s))
     frame = (
-        sums(DATABASE)
+        sums(seconds, *DATABASE)
         .rename("database_s")
         .to_frame()
-        .join(sums(("handler",)).rename("handler_s"), how="outer")
+        .join(sums(seconds, "handler").rename("handler_s"), how="outer")
         .join(cpu_per_step(runtime, began_s), how="outer")
     )
-    share = frame["database_s"] / frame["handler_s"].where(frame["handler_s"] > 0)
+    handler_s = sums(with_statements(seconds), "handler")
+    share = frame["database_s"] / handler_s.where(handler_s > 0)
     frame.insert(frame.columns.get_loc("user_to_kernel"), "database_share", share)
     return frame
 
 
 def _describe_database(durations: pd.DataFrame) -> str:
-    inside = durations[durations["series"].isin(DATABASE)]
-    handlers_s = float(durations.loc[durations["series"] == "handler", "duration_s"].sum())
-    if not len(inside) or not handlers_s:
+    by_series = with_statements(durations).groupby("series", observed=True)["duration_s"].sum()
+    handlers_s, inside_s = float(by_series.get("handler", 0.0)), float(by_series.reindex(list(DATABASE)).sum())
+    if not handlers_s:
         return "The database's share was not measured: it needs the profiler (serve --telemetry DIR --statements)."
-    share = float(inside["duration_s"].sum()) / handlers_s
+    share = inside_s / handlers_s
     side = "the service waits for the database more than it computes" if share > 1 / 2 else "Python is the larger part"
     return f"Of the handlers' time {share * _PERCENT:.3g} % is inside the database's driver: {side}."
 

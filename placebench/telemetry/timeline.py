@@ -36,6 +36,12 @@ def of_workers(runtime: pd.DataFrame) -> pd.DataFrame:
     return runtime[runtime["worker"].astype("str").str.contains("worker-")]
 
 
+def with_statements(durations: pd.DataFrame) -> pd.DataFrame:
+    """Return the durations of the parts in which statements were recorded: of another part the share is not known."""
+    inside = durations[durations["series"].isin(DATABASE)]
+    return durations[durations["part"].isin(inside["part"].unique())]
+
+
 def cpu_per_step(runtime: pd.DataFrame, began_s: float, step_s: float = 1.0) -> pd.DataFrame:
     """Return the CPU seconds of all workers by step: cpu_user_s, cpu_system_s, and their ratio user_to_kernel.
 
@@ -113,13 +119,12 @@ def _states(starts_s: pd.Series[float], took_s: pd.Series[float], step_s: float)
 
 def _database_time(durations: pd.DataFrame, began_s: float, step_s: float) -> tuple[pd.Series[float], pd.Series[float]]:
     """Return the time inside the driver, and that of the handlers, or of the server, of the requests of each step."""
-    inside = durations[durations["series"].isin(DATABASE)]
-    timed = durations["series"]
-    whole = durations[timed == ("handler" if (timed == "handler").any() else "server")]
+    profiled = with_statements(durations)
+    timed = profiled["series"]
+    whole = profiled[timed == ("handler" if (timed == "handler").any() else "server")]
+    inside = profiled[timed.isin(DATABASE)]
     steps = step_of(whole["started_s"], began_s, step_s)
     whole_s = whole.groupby(steps)["duration_s"].sum()
-    if not len(inside):
-        return whole_s * math.nan, whole_s
     # A statement belongs to the step in which its request began.
     by_request = inside.groupby("request")["duration_s"].sum()
     return whole["request"].map(by_request).fillna(0.0).groupby(steps).sum(), whole_s

@@ -198,7 +198,7 @@ def test_a_setup_that_fails_is_one_line(shop: Path, compare: Compare) -> None:
     code, last, _ = compare("-n", "0")
 
     assert code == 2
-    assert "'echo no pears; exit 5' ended with exit code 5; the end of its log: no pears" in last
+    assert "setup 'echo no pears; exit 5' ended with exit code 5; the end of its log: no pears" in last
 
 
 @pytest.mark.long

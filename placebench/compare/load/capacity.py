@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from placebench import units
 from placebench.compare.keep.records import LoadResult
 from placebench.compare.load.knee import PILOT_RESOLUTION, RESOLUTION, KneeLoad, measure_knee, next_guess
 from placebench.compare.load.load_run import LoadSpec, run_load
 from placebench.compare.load.load_steps import LoadStep, Objective, Saturation
 from placebench.compare.load.step_outcomes import judge_load, until_errors
+from placebench.errors import LoadError
 
 _Report = Callable[[str, LoadStep], None]
 
@@ -94,11 +96,15 @@ class CapacitySearch:
             self._report("", step)
 
     def _recorded(self, search: Callable[[], None]) -> None:
-        """Call *search*, and save how it ended."""
+        """Call *search*, and save how it ended; an error after the first load says after how many."""
         status = "failed"
         try:
             search()
             status = "complete"
+        except LoadError as error:
+            if not self._steps:
+                raise
+            raise LoadError(f"after {units.numbered(self._steps, 'load')} of this search: {error}") from error
         except KeyboardInterrupt:
             status = "interrupted"
             raise

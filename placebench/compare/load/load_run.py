@@ -283,7 +283,7 @@ def _check_service(spec: LoadSpec) -> None:
         ) from error
     except OSError as error:
         reason = error.strerror or error
-        raise LoadError(f"nothing responds at {spec.url} ({reason}): start the service first") from error
+        raise LoadError(f"nothing responds at {spec.url} ({reason}): is the service running?") from error
 
 
 def _locustfile(kind: str) -> str:

@@ -140,6 +140,7 @@ class VariantDatabases(ABC):
                 log = self._folder / "log" / f"migrate-{variant.name}.log"
                 try:
                     run_command(
+                        "migrate",
                         variant.migrate,
                         url,
                         variant.folder,
@@ -149,7 +150,7 @@ class VariantDatabases(ABC):
                     )
                 except PlacebenchError as error:
                     self._drop(variant, self._urls.pop(variant.name))  # nobody is served on a copy half migrated
-                    raise PlacebenchError(f"{variant.name}: migrate {error}") from error
+                    raise PlacebenchError(f"{variant.name}: {error}") from error
         return self._urls[variant.name]
 
     def renew(self, variant: Variant) -> str:

@@ -84,8 +84,15 @@ def make_replicate(prepared: PreparedVariants, plan: ReplicatePlan) -> list[Bloc
         raise
     except REPLICATE_FAILURES as error:
         return invalidated(made, plan, error_text(error))
-    reason = machine_problem(before, MachineSample.now(), cores=os.cpu_count() or 1)
+    under_way = max(map(_under_way, made), default=1.0)
+    reason = machine_problem(before, MachineSample.now(), cores=os.cpu_count() or 1, under_way=under_way)
     return made if reason is None else invalidated(made, plan, reason)
+
+
+def _under_way(block: Block) -> float:
+    """Return how many of the block's requests were under way at once, in the mean."""
+    elapsed_s = block.counters.get("elapsed_s") or block.counters.get("at_rate_s")
+    return sum(block.wall_s) / elapsed_s if elapsed_s else 1.0
 
 
 def _run_blocks(

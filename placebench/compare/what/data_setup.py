@@ -155,7 +155,7 @@ class OwnData:
     def _run_command(self, url: str, folder: Path) -> None:
         if self.command:
             log = folder / "log" / "setup.log"
-            run_command(self.command, url, self.folder, log=log, python=self.python, variables=self.variables)
+            run_command("setup", self.command, url, self.folder, log=log, python=self.python, variables=self.variables)
 
     def contents(self, url: str) -> TableContents:
         """Return the digests of all tables except those that may change."""
@@ -190,6 +190,7 @@ def search_path(python: str | None) -> str:
 
 
 def run_command(
+    key: str,
     command: str,
     url: str,
     folder: Path | None,
@@ -200,7 +201,8 @@ def run_command(
 ) -> None:
     """Run a shell command in *folder* that fills or changes the database at *url*.
 
-    Raises PlacebenchError with the end of its output for any exit code but 0.
+    key: where the user wrote the command, such as setup. Raises PlacebenchError, which names it, with the end of the
+    output for any exit code but 0.
     """
     programs = [search_path(python)]
     if url.startswith("postgresql"):
@@ -225,7 +227,7 @@ def run_command(
     with start_child(spec) as child:
         exit_code = child.wait()
     if exit_code:
-        raise PlacebenchError(f"{command!r} ended with exit code {exit_code}; {child_log.end()}")
+        raise PlacebenchError(f"{key} {command!r} ended with exit code {exit_code}; {child_log.end()}")
 
 
 def kind_of_template(url: str) -> DatabaseKind:

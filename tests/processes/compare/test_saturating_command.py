@@ -10,7 +10,8 @@ from simulated_queue import served as simulated
 
 from placebench.cli import main
 from placebench.compare.keep.records import LoadResult
-from placebench.compare.load import knee
+from placebench.compare.load import capacity, knee
+from placebench.compare.load.load_run import LoadSpec, run_load
 from placebench.compare.load.load_steps import LoadStep, Saturation
 from placebench.report import build_report, write_report
 from placebench.runtime.running_server import RunningServer
@@ -73,6 +74,28 @@ def test_what_cannot_be_searched(
     assert exit_code == 2
     assert capsys.readouterr().err.startswith(f"placebench load: {message}")
     assert not (tmp_path / "search").exists()
+
+
+@pytest.mark.long
+def test_a_service_that_ends_during_the_search(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line says after how many loads, and the load that it served is reported."""
+    server = served()
+
+    def run_and_stop(spec: LoadSpec, *, folder: Path) -> LoadResult:
+        result = run_load(spec, folder=folder)
+        server.stop()
+        return result
+
+    monkeypatch.setattr(capacity, "run_load", run_and_stop)
+    options = ["--until-errors", "--users", "1", "--time", "0.5", "--request", "/work", "--json"]
+    exit_code = main(["load", server.url, *options, "--out", str(tmp_path / "search")])
+    written = capsys.readouterr()
+
+    assert exit_code == 2
+    assert f"after 1 load of this search: nothing responds at {server.url} (" in written.err
+    assert [1] == [step["load"] for step in json.loads(written.out)["steps"]]
 
 
 def step(load: float, outcome: str, why: str = "") -> LoadStep:

@@ -34,8 +34,8 @@ def test_the_same_variant_twice_is_two_variants() -> None:
 def test_an_application_of_another_environment(tmp_path: Path) -> None:
     """It has its own Python, variables with the database's URL put in, and a name fit for a file."""
     python = tmp_path / "python"
-    for program in (python, tmp_path / "uwsgi"):
-        program.touch()
+    python.symlink_to(sys.executable)
+    (tmp_path / "uwsgi").touch()
     env = {"DB": "{database_url}", "DEBUG": "a=b"}
     table = VariantTable(app="shop.wsgi:app", python=str(python), path="/srv/shop", env=env)
     variant = read_variants(["base/1", "noop"], VariantTables({"base/1": table}))[0]
@@ -63,7 +63,7 @@ def test_files_can_be_called_after_a_variant() -> None:
 
 def test_placement_is_served_from_its_environment(tmp_path: Path) -> None:
     """Placement gets its settings by its own environment variables."""
-    (tmp_path / "python").touch()
+    (tmp_path / "python").symlink_to(sys.executable)
     (tmp_path / "uwsgi").touch()
     placement = read_variants(["naive", "placement"], python=tmp_path / "python")[1]
     spec = placement.spec("postgresql://h/d", hash_seed=1, log=tmp_path / "log")
@@ -140,7 +140,7 @@ def test_a_revision_of_an_application_that_nobody_described(
 
 def test_an_environment_without_uwsgi(tmp_path: Path) -> None:
     """The line says how to install it there."""
-    (tmp_path / "python").touch()
+    (tmp_path / "python").symlink_to(sys.executable)
     tables = VariantTables({"own": VariantTable(app="a:b", python="python", server="uwsgi")}, folder=tmp_path)
 
     with pytest.raises(

@@ -54,7 +54,7 @@ def compare(folder: Path, monkeypatch: pytest.MonkeyPatch, keys: str = "", **var
     env = [", ".join(f"{key} = {value!r}" for key, value in each.items()) for each in variables.values()]
     tables = [f"{table}\nenv = {{ {each} }}" for table, each in zip(tables, env, strict=True)]
     (folder / "plan.toml").write_text("\n".join(["database = 'none'", "request = '/'", keys, *tables]))
-    return main(["compare", "--plan", "plan.toml", "--out", "run", "-n", "2", "--rounds", "1"])
+    return main(["compare", "--plan", "plan.toml", "--out", "run", "-n", "2", "--rounds", "3"])
 
 
 @pytest.mark.parametrize("is_once", [True, False])

@@ -40,6 +40,14 @@ def test_what_the_machine_did(change: dict[str, float], reason: str) -> None:
     assert machine_problem(BEFORE, replace(AFTER, **change), cores=2, rules=Rules(steal_at_most=0.25)) == reason
 
 
+def test_the_load_of_the_requests_themselves_is_no_disturbance() -> None:
+    """Forty requests under way at once may keep forty threads busy; more than four further ones are of others."""
+    assert machine_problem(BEFORE, replace(AFTER, load=43.5), cores=2, under_way=40.0) is None
+    assert machine_problem(BEFORE, replace(AFTER, load=44.5), cores=2, under_way=40.0) == (
+        "the load average rose by 43.5, at most 43.0 allowed on 2 cores"
+    )
+
+
 def test_a_machine_with_a_busy_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment says how much the host may take: all of it here, a word is refused, and a quarter otherwise."""
     busy = replace(AFTER, stolen=1500)

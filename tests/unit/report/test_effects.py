@@ -58,6 +58,12 @@ MADE = made_up(baseline="naive", variant="tuned", ratio=0.32, low=0.31, high=0.3
             replace(MADE, low=None, high=None, verdict=INCONCLUSIVE, reason=f"{INCONCLUSIVE}: 3 replicates, 6 needed"),
             "tuned against naive is inconclusive: 3 replicates, 6 needed.",
         ),
+        (
+            replace(
+                MADE, metric="p95_s", ratio=None, low=None, log_ratios=(), reason="not measured: p95_s needs 9 requests"
+            ),
+            "tuned against naive is inconclusive: p95 latency under load was not measured: it needs 9 requests.",
+        ),
     ],
 )
 def test_the_first_sentence(comparison: Comparison, sentence: str) -> None:

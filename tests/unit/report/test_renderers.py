@@ -95,7 +95,7 @@ def test_the_terminal_prints_no_speed_of_wrong_responses(tmp_path: Path) -> None
     run = FakeRun(equal=False, difference="tuned against naive: candidate 17 differs")
 
     assert text_of(results.load(write_run(tmp_path / "run", run))).splitlines() == [
-        "Responses or data are not the same, so no speed is printed.",
+        "The variants do not do the same, so no speed is printed.",
         "  tuned against naive: candidate 17 differs",
     ]
 

@@ -157,7 +157,7 @@ def test_differing_responses_have_no_results(tmp_path: Path) -> None:
     run = experiment(tmp_path / "run", VARIANTS, equal=False)
 
     assert results_of(run).changes == []
-    assert text_of(run).splitlines()[0] == "Responses or data are not the same, so no speed is printed."
+    assert text_of(run).splitlines()[0] == "The variants do not do the same, so no speed is printed."
     assert "kept" not in text_of(run)
 
 

@@ -248,6 +248,15 @@ def test_what_was_not_measured_has_no_ratio() -> None:
     assert compare_blocks([], "naive", "tuned", "cpu_s").reason == "inconclusive: 0 replicates, 6 needed"
 
 
+def test_a_percentile_of_too_few_requests_says_how_many_it_needs() -> None:
+    """Two blocks of 60 requests of each variant in a replicate are 120, where the 95th percentile needs 200."""
+    blocks = [replace(block, wall_s=[0.01] * 60, counters={"at_rate_s": 1.0}) for block in run([-1.0] * 6)]
+
+    assert compare_blocks(blocks, "naive", "tuned", "p95_s").reason == (
+        "not measured: p95_s needs 200 requests of a variant in a replicate, and --rounds makes 120"
+    )
+
+
 def test_the_value_of_the_variant_has_an_interval_too() -> None:
     """Six replicates of e⁻¹ to e⁻² s a request: at 95 % from least to greatest."""
     comparison = compare_blocks(run([-1.0, -1.2, -1.4, -1.6, -1.8, -2.0]), "naive", "tuned", "cpu_s")

@@ -131,6 +131,18 @@ def test_the_databases_share_is_one_of_the_handlers_time(write_file: WriteFile, 
     )
 
 
+def test_a_part_without_statements_is_not_in_the_databases_share(write_file: WriteFile, tmp_path: Path) -> None:
+    """A load whose statements were not recorded says nothing of the database: the share is that of the other, 75 %."""
+    statement = "d,100.1,1,GET,/,200,statement,44a0a97454740470,0.6"
+    write_file("worker-1-a.csv", [server(100.0, 1, 1.0, handler=0.8), statement], folder="with")
+    write_file("worker-1-a.csv", [server(100.0, 2, 1.0, handler=0.8)], folder="without")
+    telemetry = load(tmp_path)
+
+    assert telemetry.ratios()["database_share"].round(9).tolist() == [0.75]
+    assert telemetry.over_time()["database_share"].round(9).tolist() == [0.75]
+    assert "75 % is inside the database's driver" in telemetry.describe_ratios()
+
+
 @pytest.mark.parametrize(
     ("user_s", "system_s", "words"),
     [(3.0, 1.0, "3 times as much CPU in their own code"), (1.0, 4.0, "4 times as much CPU in the kernel")],
