@@ -142,7 +142,7 @@ def write_flame_page(
 
 
 def _statement_times(session: FlameSession) -> list[tuple[str, float]]:
-    """Return each statement of the session with the seconds of its executions and fetches, the longest first."""
+    """Return each statement, connect and transaction step of the session with its seconds, the longest first."""
     times: dict[str, float] = {}
     for stack, stack_s in session.frame_records:
         for frame in stack:

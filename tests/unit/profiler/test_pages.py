@@ -179,7 +179,7 @@ def test_the_flame_graph_is_above_its_statements_and_needs_no_script(flame_page:
 
     assert '<i class="key frame sql"></i>SQL statement' in drawing
     assert 'class="frame sql"' in drawing
-    assert "of which SQL 100 ms (40 %, execute and fetch)" in drawing
+    assert "of which SQL 100 ms (40 %: execute, fetch, connect and transaction steps)" in drawing
     assert re.search(r"select &#39;.*</td><td>100 ms</td><td>40 %</td>", rest) is not None
 
 
@@ -200,6 +200,24 @@ def test_a_statement_is_one_row_with_its_fetch(tmp_path: Path) -> None:
     table = page.partition("<h2>SQL statements</h2>")[2].partition("</table>")[0]
     rows = re.findall(r'<td class="sql">(.*?)</td><td>(.*?)</td>', table)
     assert [(text[:8], time) for text, time in rows] == [("select 1", "400 ms"), ("select c", "300 ms")]
+
+
+def test_the_sql_of_a_flame_page_is_all_that_its_table_lists(tmp_path: Path) -> None:
+    """A connect of 50 ms, a statement of 100 ms and a COMMIT of 50 ms are half of 400 ms."""
+    view = "view\x00/app/views.py\x001"
+    stacks = [
+        ([view], 0.2),
+        ([view, leaf("CONNECT", "sql")], 0.05),
+        ([view, leaf("select 1", "sql")], 0.1),
+        ([view, leaf("COMMIT", "sql")], 0.05),
+    ]
+    write_flame_page(session_of(stacks, start_call_stack=[view]), tmp_path / "flame.html", title="GET /")
+
+    page = (tmp_path / "flame.html").read_text()
+    assert "SQL 200 ms (50 %: execute, fetch, connect and transaction steps)" in page
+    assert [("select 1", "100 ms"), ("CONNECT", "50.0 ms"), ("COMMIT", "50.0 ms")] == re.findall(
+        r'<td class="sql">(.*?)</td><td>(.*?)</td>', page
+    )
 
 
 def test_speedscope_has_the_statements_among_its_frames(session: FlameSession, tmp_path: Path) -> None:
