@@ -71,7 +71,7 @@ class FolderSource:
 class ProcessSource:
     """The requests that a process and its descendants begin from now on.
 
-    Raises ProfilerError if there is no such process, if it belongs to another user, or if it has no middleware.
+    Raises ProfilerError if there is no such process, if access to it is denied, or if it has no middleware.
     """
 
     def __init__(self, pid: int, mode: str, journal: Journal) -> None:

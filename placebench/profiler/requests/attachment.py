@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+from placebench import units
 from placebench.errors import ProfilerError
 from placebench.profiler.capture.options import MODES, Options
 from placebench.profiler.recording import Recording
@@ -216,17 +217,19 @@ def channels_of(pid: int) -> dict[tuple[int, int], Path]:
     try:
         channels = find_channels(processes)
     except PermissionError as error:
-        raise ProfilerError(f"process {pid} belongs to another user: run as that user, or as root") from error
+        raise ProfilerError(
+            f"access to process {pid} was denied: run as its user, or as root with the capability SYS_PTRACE"
+        ) from error
     if not channels:
         raise ProfilerError(
-            f"process {pid} and its {len(processes) - 1} descendants have no middleware of placebench: "
+            f"process {pid} and its {units.numbered(len(processes) - 1, 'descendant')} have no middleware of placebench: "
             "expected SqlProfiler.wsgi, asgi, calls or an integration, with Sampling(attach=True)"
         )
     return channels
 
 
 def find_channels(processes: Sequence[int]) -> dict[tuple[int, int], Path]:
-    """Return the channels of these processes, each once. Raises PermissionError for another user's process."""
+    """Return the channels of these processes, each once. Raises PermissionError if access to one is denied."""
     found: dict[tuple[int, int], Path] = {}
     for pid in processes:
         with suppress(FileNotFoundError, ProcessLookupError):
