@@ -221,8 +221,9 @@ def channels_of(pid: int) -> dict[tuple[int, int], Path]:
             f"access to process {pid} was denied: run as its user, or as root with the capability SYS_PTRACE"
         ) from error
     if not channels:
+        descendants = units.numbered(len(processes) - 1, "descendant")
         raise ProfilerError(
-            f"process {pid} and its {units.numbered(len(processes) - 1, 'descendant')} have no middleware of placebench: "
+            f"process {pid} and its {descendants} have no middleware of placebench: "
             "expected SqlProfiler.wsgi, asgi, calls or an integration, with Sampling(attach=True)"
         )
     return channels
