@@ -25,7 +25,7 @@ from placebench.compare.what.variants import VariantTable, VariantTables, file_n
 from placebench.compare.what.workload import read_workload
 from placebench.errors import LoadError, MissingExtraError, PlacebenchError, UsageError, VariantError
 from placebench.http_session import Request
-from placebench.masking import mask_document
+from placebench.masking import mask, mask_document
 from placebench.runtime.standalone.job_workers import JobError, begin_of, result_counter
 from placebench.stats import percentile
 from placebench.study.application_rig import Cell, CellRig, CellSetup, prepare_cells
@@ -74,7 +74,8 @@ class ApplicationMatrix:
         """The combinations by names that are valid in a file name."""
         named: dict[str, Point] = {}
         for number, point in enumerate(self.points):
-            name = file_name(",".join(f"{axis}={value}" for axis, value in point.items()))[:_MAX_NAME_LENGTH]
+            shown = (mask(f"{axis}={value}") for axis, value in point.items())  # in a file name, a URL is none any more
+            name = file_name(",".join(shown))[:_MAX_NAME_LENGTH]
             named[f"{name}~{number}" if name in named else name] = point
         return named
 
