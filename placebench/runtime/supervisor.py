@@ -8,6 +8,7 @@ to one shepherd process (`shepherd.py`), which removes the child and its folder 
 import atexit
 import json
 import os
+import re
 import resource
 import secrets
 import signal
@@ -369,14 +370,35 @@ def tail_file(path: Path, lines: int = 10) -> str:
         return "".join(deque(stream, maxlen=lines)).rstrip()
 
 
+_EXCEPTION = r"^(?:\S.*)?\bTraceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(?P<exception>\S.*)"
+_CAUSES = (
+    re.compile(r"^.*\bPANIC\b.*", re.MULTILINE),
+    re.compile(rf"{_EXCEPTION}|^(?:[\w.]*Error\b|.*\b(?:FATAL|CRITICAL)\b).*", re.MULTILINE),
+    re.compile(r"^.*\bERROR\b.*", re.MULTILINE),
+)
+"""Patterns of the line that names a failure, most severe first; a traceback ends with it."""
+
+
+def log_end(text: str, lines: int = 4) -> str:
+    """Return the last *lines* lines of a log on one line, for a message, after the cause of the failure if not in them.
+
+    The cause is the last of its most severe lines, because programs tell more after it: what they end then, advice, or
+    the statement that failed.
+    """
+    last = [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]
+    end = f"the end of its log: {' | '.join(last) or '(empty)'}"
+    found = next(filter(None, (deque(pattern.finditer(text), maxlen=1) for pattern in _CAUSES)), None)
+    if found is None:
+        return end
+    cause = (found[0].groupdict().get("exception") or found[0][0]).strip()
+    return end if any(cause in line for line in last) else f"its log has: {cause}; {end}"
+
+
 def _run(spec: ChildSpec, supervisor: Supervisor) -> int:
     try:
         return supervisor.run(spec.order())
     except PlacebenchError as error:
         raise PlacebenchError(f"cannot start {spec.name} ({spec.argv[0]}): {error}") from error
-
-
-_LINES_IN_A_MESSAGE = 4
 
 
 class ChildLog:
@@ -403,5 +425,5 @@ class ChildLog:
         return "\n".join(written[-lines:])
 
     def end(self) -> str:
-        """Return the end of the log on one line, for a message."""
-        return "the end of its log: " + (self.tail(_LINES_IN_A_MESSAGE).replace("\n", " | ") or "(empty)")
+        """Return the end of the log on one line, for a message, after the cause of the failure if that is earlier."""
+        return log_end(self.text())
