@@ -4,8 +4,10 @@ A gate passes if its condition holds for the whole confidence interval, fails if
 inconclusive otherwise. A count without an interval is judged by its value.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import product
 
 from placebench import units
 from placebench.errors import GateFailedError, UndecidedError
@@ -27,15 +29,24 @@ def parse_gates(texts: Sequence[str]) -> list[Gate]:
 
 
 def judge_gates(gates: Sequence[Gate], comparisons: Sequence[Comparison], variants: Sequence[str]) -> list[Check]:
-    """Evaluate each gate for each of the *variants*; inconclusive if the metric or the variant was not compared."""
-    made = {(each.variant, each.metric): each for each in comparisons}
-    return [
-        judge_gate(gate, made[variant, gate.metric])
-        if (variant, gate.metric) in made
-        else Check(gate.text, variant, "inconclusive", units.NOT_MEASURED)
-        for gate in gates
-        for variant in variants
-    ]
+    """Evaluate each gate for each of the *variants*; inconclusive if the metric or the variant was not compared.
+
+    A variant that was compared with several baselines has a check for each of them.
+    """
+    made = defaultdict[tuple[str, str], list[Comparison]](list)
+    for each in comparisons:
+        made[each.variant, each.metric].append(each)
+    checks = []
+    for gate, variant in product(gates, variants):
+        compared = made[variant, gate.metric]
+        judged = [(each.baseline, judge_gate(gate, each)) for each in compared]
+        if len(compared) > 1 and gate.is_ratio:
+            checks += [replace(check, measured=f"{check.measured}; against {base}") for base, check in judged]
+        else:
+            checks += [check for _, check in judged[:1]]
+        if not compared:
+            checks.append(Check(gate.text, variant, "inconclusive", units.NOT_MEASURED))
+    return checks
 
 
 def judge_gate(gate: Gate, comparison: Comparison) -> Check:

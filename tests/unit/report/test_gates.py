@@ -13,7 +13,7 @@ from placebench.compare.keep.records import Block, RunHead, WirePass
 from placebench.errors import GateFailedError, UndecidedError
 from placebench.gates import Gate
 from placebench.report import build_report, raise_for_gates, write_report
-from placebench.report.gates import judge_gate, parse_gates
+from placebench.report.gates import judge_gate, judge_gates, parse_gates
 from placebench.stats import Comparison, compare_blocks, compare_counts
 
 
@@ -164,6 +164,21 @@ def test_a_variant_without_any_figure_passes_no_gate(folder: Path) -> None:
     checks = build_report(folder, [gate_of("statements <= 18")]).checks
 
     assert [(each.variant, each.outcome) for each in checks[1:]] == [("tuned", "passed"), ("lost", "inconclusive")]
+
+
+def test_a_gate_holds_against_each_baseline_of_a_variant() -> None:
+    """tuned is faster than one baseline and slower than the other: one check passes and one fails."""
+    against = [
+        comparison(baseline=base, variant="tuned", metric="cpu_s", ratio=ratio, low=ratio, high=ratio)
+        for base, ratio in (("quick", 1.5), ("slow", 0.5))
+    ]
+
+    checks = judge_gates([gate_of("cpu_s <= 1x")], against, ["tuned"])
+
+    assert [(each.outcome, each.measured.rpartition("; ")[2]) for each in checks] == [
+        ("failed", "against quick"),
+        ("passed", "against slow"),
+    ]
 
 
 def test_a_failed_gate_weighs_more_than_an_inconclusive_one(folder: Path) -> None:
