@@ -61,13 +61,26 @@ def test_a_whole_run_is_read(kind: str, runs: dict[str, Path]) -> None:
     assert 0 == ended("report", "open", str(runs[kind]))[0]
 
 
+def test_a_run_of_another_version_that_cannot_be_read_names_it(runs: dict[str, Path], tmp_path: Path) -> None:
+    """A setting that 0.2.0 did not write is no damage: the line says which placebench reads the folder."""
+    folder = shutil.copytree(runs["saturation"], tmp_path / "run")
+    spoil(folder / "run.json", GONE, "settings", "repeats")
+    spoil(folder / "run.json", {"placebench": "0.2.0"}, "manifest")
+
+    code, (line,) = ended("report", "open", str(folder))
+
+    assert code == 2
+    assert "settings: repeats is missing; placebench 0.2.0 wrote it, and this is " in line
+
+
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_a_spoiled_run_is_read_or_refused(
     data: st.DataObject, runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Whatever stands at whatever place of whatever file: exit code 0, or 2 and one line that names the file."""
-    whole = runs[data.draw(st.sampled_from(KINDS))]
+    kind = data.draw(st.sampled_from(KINDS))
+    whole = runs[kind]
     name = data.draw(st.sampled_from(documents(whole)))
     place = data.draw(st.sampled_from(list(places(json.loads((whole / name).read_text().partition("\n")[0])))))
     value = data.draw(st.sampled_from(VALUES))
@@ -75,7 +88,7 @@ def test_a_spoiled_run_is_read_or_refused(
     folder = shutil.copytree(whole, tmp_path_factory.mktemp("spoiled") / "run")
     spoil(folder / name, value, *place)
     if command == ("diff",):
-        command = ("diff", str(whole)) if name != "saturation.json" else ("open", "--json")
+        command = ("diff", str(whole)) if kind in ("perfload", "experiment") else ("open", "--json")
     code, said = ended("report", *command, str(folder))
 
     assert code in (0, 2), "\n".join(said)

@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol, Self, TypedDict
 
-from placebench import decoding
+from placebench import __version__, decoding
 from placebench.compare.keep.documents import RUNS, Head, SameResponsesDocument
 from placebench.decoding import Amount, Count, Meta, Positive, Seed, check, read_json, read_lines
 from placebench.errors import RunFolderError
@@ -537,5 +537,14 @@ class RunHead(Record):
         """Read a head as `Record.load` does, and check the parts whose types its command declares."""
         head = super().load(path)
         kind = RUNS.get(head.command)
-        check(vars(head), kind.head if kind else Head, str(path), error=RunFolderError)
+        try:
+            check(vars(head), kind.head if kind else Head, str(path), error=RunFolderError)
+        except RunFolderError as error:
+            version = head.manifest.get("placebench", __version__)
+            if version == __version__:
+                raise
+            raise RunFolderError(
+                f"{error}; placebench {version} wrote it, and this is {__version__}: make the run again, or read it "
+                "with that version"
+            ) from error
         return head
