@@ -87,19 +87,7 @@ def _configure(parser: ArgumentParser) -> None:
     )
     options.add_comparison(parser, rounds="the plan's, or 24", requests=False)
     options.add_host(parser)
-    parser.add_argument(
-        "--python",
-        type=options.path,
-        metavar="PATH",
-        help="Python of the environment that the application is in, for tables that name none (default: this one)",
-    )
-    options.add_data_of_own(parser)
-    parser.add_argument(
-        "--database",
-        choices=("postgresql", "mariadb", "sqlite", "none"),
-        help="where the data lies; mariadb: a server of placebench's own (default: the "
-        "plan's, or that of --template-db, or postgresql)",
-    )
+    options.add_own_application(parser)
     parser.add_argument(
         "--users",
         type=options.whole(1, limits.COMPARED_USERS),

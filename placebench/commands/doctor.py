@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from placebench import __version__, units
 from placebench.commands import Command, options
 from placebench.commands.output import emit
-from placebench.errors import DatabaseError, MissingExtraError, PlacebenchError, ProfilerError, ServerError
+from placebench.errors import PlacebenchError, ServerError
 
 if TYPE_CHECKING:
     from placebench.meters.remote_hosts import HostFacts, RemoteHost
@@ -103,13 +103,9 @@ def _profiler() -> _Diagnosis:
 
 
 def _sampler() -> _Diagnosis:
-    """Check for the sampler of the mode `external`, which nothing else needs."""
     from placebench.profiler.capture.external_sampler import find_py_spy
 
-    try:
-        return _Diagnosis("sampler", ok=True, seen=f"{find_py_spy()}, for --mode external")
-    except ProfilerError as error:
-        return _Diagnosis("sampler", ok=True, seen=str(error), optional=True)
+    return _optional("sampler", find_py_spy, "for --mode external")
 
 
 def _system() -> _Diagnosis:
@@ -149,14 +145,13 @@ def _uwsgi() -> _Diagnosis:
 
 
 def _mod_wsgi() -> _Diagnosis:
-    """Check for mod_wsgi, a server that applications name by server = "mod_wsgi"."""
     from placebench.runtime.mod_wsgi import find_mod_wsgi
 
-    try:
+    def find() -> str:
         found = find_mod_wsgi()
-    except MissingExtraError as error:
-        return _Diagnosis("mod_wsgi", ok=True, seen=str(error), optional=True)
-    return _Diagnosis("mod_wsgi", ok=True, seen=f'{found.module} with {found.program}, for server = "mod_wsgi"')
+        return f"{found.module} with {found.program}"
+
+    return _optional("mod_wsgi", find, 'for server = "mod_wsgi"')
 
 
 def _free_threaded() -> _Diagnosis:
@@ -173,29 +168,29 @@ def _postgresql() -> _Diagnosis:
 
 
 def _mariadb() -> _Diagnosis:
-    """Check for MariaDB, which comparisons and studies can use instead of PostgreSQL."""
     from placebench.runtime.mariadb import find_mariadbd
 
-    try:
-        seen = find_mariadbd()["mariadbd"]
-    except DatabaseError as error:
-        return _Diagnosis("MariaDB", ok=True, seen=str(error), optional=True)
     advice = "" if _installed("PyMySQL") else "its driver: pip install 'placebench[mariadb]'"
-    seen = f'{seen}, for database = "mariadb"'
-    return _Diagnosis("MariaDB", ok=True, seen=seen, advice=advice, optional=bool(advice))
+    return _optional("MariaDB", lambda: find_mariadbd()["mariadbd"], 'for database = "mariadb"', advice)
 
 
 def _cache_server() -> _Diagnosis:
-    """Check for Redis, which only variants with responses:redis need."""
     from placebench.runtime.cache_server import find_cache_server
 
-    try:
-        seen = find_cache_server()
-    except ServerError as error:
-        return _Diagnosis("Redis", ok=True, seen=str(error), optional=True)
     advice = "" if _installed("redis") else "its client: pip install 'placebench[redis]'"
-    seen = f"{seen}, for the variants with responses:redis"
-    return _Diagnosis("Redis", ok=True, seen=seen, advice=advice, optional=bool(advice))
+    return _optional("Redis", find_cache_server, "for the variants with responses:redis", advice)
+
+
+def _optional(what: str, find: Callable[[], object], purpose: str, advice: str = "") -> _Diagnosis:
+    """Return a diagnosis of a program that only one *purpose* needs, so that nothing is wrong without it.
+
+    advice: what the program still lacks once it is there.
+    """
+    try:
+        seen = f"{find()}, {purpose}"
+    except PlacebenchError as error:
+        return _Diagnosis(what, ok=True, seen=str(error), optional=True)
+    return _Diagnosis(what, ok=True, seen=seen, advice=advice, optional=bool(advice))
 
 
 def _found(what: str, find: Callable[[], object]) -> _Diagnosis:

@@ -32,6 +32,7 @@ _Dataclass = TypeVar("_Dataclass", bound="DataclassInstance")
 TOPOLOGY, SEED = "nested-perfload", 1
 STUDY_REPLICATES = 6
 """The least that give an interval of 95 %."""
+DATABASES = ("postgresql", "mariadb", "sqlite", "none")
 DATABASE_VARIABLE = "PLACEBENCH_DATABASE_URL"
 _MAX_SHOWN = 60
 _DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(us|ms|s)")
@@ -398,7 +399,7 @@ def add_rounds(parser: ArgumentParser, default: int | str) -> None:
     )
 
 
-def add_data_of_own(parser: ArgumentParser) -> None:
+def add_data_of_own(parser: "_ActionsContainer") -> None:
     """Add --setup and --template-db, the user's own data that is copied."""
     parser.add_argument(
         "--setup",
@@ -412,6 +413,23 @@ def add_data_of_own(parser: ArgumentParser) -> None:
         type=text,
         metavar="URL",
         help="database, PostgreSQL or SQLite, that is copied for each variant and stays as it is (default: the plan's)",
+    )
+
+
+def add_own_application(parser: "_ActionsContainer") -> None:
+    """Add --python, and the options that say where the data of the user's own application comes from and lies."""
+    parser.add_argument(
+        "--python",
+        type=path,
+        metavar="PATH",
+        help="Python of the environment that the application is in, for tables that name none (default: this one)",
+    )
+    add_data_of_own(parser)
+    parser.add_argument(
+        "--database",
+        choices=DATABASES,
+        help="where the data lies; mariadb: a server of placebench's own (default: the plan's, or that of "
+        "--template-db, or postgresql)",
     )
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from placebench.study.session import Point, StudySpec
 
 _SERVERS: Final = ("uwsgi", "gunicorn", "uvicorn", "hypercorn", "granian", "mod_wsgi")
-DATABASES: Final = ("postgresql", "mariadb", "sqlite", "none")
 _NOT_HERE: Final = {
     "trials": "placebench compare",
     "control": "placebench compare",
@@ -78,29 +77,7 @@ def add_application(parser: ArgumentParser) -> "_ArgumentGroup":
     options.add_plan(application)
     options.add_requests(parser, default="the plan's")
     options.add_login(parser)
-    application.add_argument(
-        "--setup",
-        type=options.text,
-        metavar="COMMAND",
-        help="shell command that fills the database at $DATABASE_URL (default: the plan's)",
-    )
-    application.add_argument(
-        "--template-db",
-        type=options.text,
-        metavar="URL",
-        help="database, PostgreSQL or SQLite, that is copied and stays as it is (default: the plan's)",
-    )
-    application.add_argument(
-        "--database",
-        choices=DATABASES,
-        help="where the data lies (default: the plan's, or that of --template-db, or postgresql)",
-    )
-    application.add_argument(
-        "--python",
-        type=options.path,
-        metavar="PATH",
-        help="Python of the environment that the application is in, for tables that name none (default: this one)",
-    )
+    options.add_own_application(application)
     return application
 
 
@@ -228,7 +205,7 @@ def _read_values(option: str, axis: str, values: Sequence[str], *, is_command: b
         "users": options.whole(1, limits.COMPARED_USERS),
         "rate": options.number(0, limits.COMPARED_RATE_PER_S, above=True),
     }
-    choices = {"database": DATABASES, **({} if is_command else {"server": _SERVERS})}
+    choices = {"database": options.DATABASES, **({} if is_command else {"server": _SERVERS})}
     try:
         found = tuple(map(kinds.get(axis, options.text), values))
     except ArgumentTypeError as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from placebench import limits
 from placebench.commands import STARTS_SERVERS, Command, options
 from placebench.commands.runs import first_given, measure_study, plan_data, refuse_unused_server, run_folder
+from placebench.commands.study import OwnStudyOptions
 from placebench.errors import CommandNotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _OF_APPLICATIONS = ("variants", "plan", "between", "compress", "operations", "cl
 
 
 @dataclass(frozen=True)
-class StudyNetworkOptions(options.RunCommandOptions):
+class StudyNetworkOptions(OwnStudyOptions):
     """The options of `placebench study network`; work: the words of a command, empty for applications of a plan."""
 
     requests: options.RequestOptions
@@ -37,7 +38,6 @@ class StudyNetworkOptions(options.RunCommandOptions):
     axis: tuple[str, ...] | None
     link: str | None
     prepare: str | None
-    timeout: float | None
     variants: tuple[str, ...] | None
     plan: Path | None
     between: Literal["database", "client"] | None
@@ -49,9 +49,6 @@ class StudyNetworkOptions(options.RunCommandOptions):
     latency_ms: tuple[str, ...] | None
     bandwidth_mbit: float | None
     loss: float
-    replicates: int | None
-    preset: str | None
-    seed: int | None
 
 
 def _links(text: str) -> list[str]:

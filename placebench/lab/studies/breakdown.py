@@ -20,7 +20,7 @@ from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import LoadResult, Measurement
 from placebench.decoding import Amount, Count, Meta, Positive, Share
 from placebench.errors import LoadError, PlacebenchError
-from placebench.lab.studies.commands import LOAD_S, REPLICATES, BreakdownOptions, ByPreset
+from placebench.lab.studies.commands import LOAD_S, BreakdownOptions, ByPreset
 from placebench.lab.studies.study import StudySetup, StudySpec, run_study
 from placebench.page.row_charts import Bar, bars
 from placebench.report.model import Chart
@@ -78,7 +78,7 @@ def run(given: BreakdownOptions) -> int:
         processes=given.processes,
         time_s=given.time or given.default(LOAD_S),
     )
-    return run_study(given, topology, study.spec(repeats=given.replicates or REPLICATES))
+    return run_study(given, topology, study.spec(repeats=given.repeats))
 
 
 def _endpoints(given: BreakdownOptions) -> tuple[str, ...]:

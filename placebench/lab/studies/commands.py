@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from placebench.lab.inventory.topology import Topology
 
 _T = TypeVar("_T")
-REPLICATES: Final = 6
-"""The fewest with which a 95 % interval exists."""
 _QUICK_TREES = 50
 
 
@@ -43,6 +41,11 @@ class StudyOptions(options.RunCommandOptions):
     def is_quick(self) -> bool:
         """Whether --preset quick was given, which measures little."""
         return self.preset == "quick"
+
+    @property
+    def repeats(self) -> int:
+        """The number of replicates of a study for which all presets have the same."""
+        return self.replicates or options.STUDY_REPLICATES
 
     def default(self, of: ByPreset[_T]) -> _T:
         """Return the default for the given preset."""
@@ -69,7 +72,7 @@ class InventoryStudyOptions(StudyOptions):
         return find_topology(data.topology, trees=trees, seed=data.seed, utilization=data.utilization)
 
 
-def _add_study_options(parser: ArgumentParser, *, replicates: int | str = REPLICATES) -> None:
+def _add_study_options(parser: ArgumentParser, *, replicates: int | str = options.STUDY_REPLICATES) -> None:
     parser.add_argument(
         "-n",
         "--replicates",
@@ -259,7 +262,7 @@ def _configure_matrix(parser: ArgumentParser) -> None:
     )
     options.add_placement(parser)
     options.add_data(parser, plan="matrix", utilization=False)
-    _add_study_options(parser, replicates=f"the matrix's, or {REPLICATES}")
+    _add_study_options(parser, replicates=f"the matrix's, or {options.STUDY_REPLICATES}")
 
 
 # --- breakdown
@@ -301,9 +304,6 @@ def _configure_breakdown(parser: ArgumentParser) -> None:
 
 
 # --- operators
-
-
-OPERATORS_REPLICATES: Final = 6
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ def _configure_operators(parser: ArgumentParser) -> None:
     )
     options.add_placement(parser)
     options.add_size(parser)
-    _add_study_options(parser, replicates=OPERATORS_REPLICATES)
+    _add_study_options(parser)
 
 
 # --- herd
@@ -394,7 +394,7 @@ def _configure_herd(parser: ArgumentParser) -> None:
 
 SATURATION_VARIANTS: Final = ByPreset(("naive", "tuned", "dedup", "cached"), ("naive", "cached"))
 STEP_S: Final = ByPreset(5.0, 1.0)
-FEWER_REPLICATES: Final = ByPreset(REPLICATES, 1)
+FEWER_REPLICATES: Final = ByPreset(options.STUDY_REPLICATES, 1)
 """Default numbers of replicates for studies whose measurements take long."""
 _RESPONSE_TIMEOUT_S = 5.0
 

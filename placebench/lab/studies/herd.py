@@ -24,7 +24,7 @@ from placebench.compare.keep.records import Measurement
 from placebench.compare.what.http_request import HEADERS, fetch, send
 from placebench.decoding import AtLeastOne, Count
 from placebench.errors import LoadError, PlacebenchError
-from placebench.lab.studies.commands import HERD_CLAIMS, HERD_SCHEDULERS, REPLICATES, ByPreset, HerdOptions
+from placebench.lab.studies.commands import HERD_CLAIMS, HERD_SCHEDULERS, ByPreset, HerdOptions
 from placebench.lab.studies.study import StudySetup, StudySpec, run_study
 from placebench.report.study_report import StudyResults, interval_columns, interval_figures, measured, valid_points
 from placebench.results import Run
@@ -81,7 +81,7 @@ def run(given: HerdOptions) -> int:
         raise PlacebenchError(f"{claims} claims on {trees} hosts for one instance each: give --trees {claims} or more")
     schedulers = given.schedulers or given.default(HERD_SCHEDULERS)
     study = HerdStudy(placement, topologies, schedulers, claims)
-    return run_study(given, topologies[0], study.spec(repeats=given.replicates or REPLICATES))
+    return run_study(given, topologies[0], study.spec(repeats=given.repeats))
 
 
 # --- the measurement

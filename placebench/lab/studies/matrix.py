@@ -15,7 +15,7 @@ from placebench.commands.runs import first_given
 from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import Measurement
 from placebench.decoding import Amount, AtLeastOne, Count, Positive
-from placebench.lab.studies.commands import REPLICATES, MatrixOptions
+from placebench.lab.studies.commands import MatrixOptions
 from placebench.lab.studies.study import run_study
 from placebench.page.row_charts import Bar, bars
 from placebench.report.model import Chart, Column, Table
@@ -100,7 +100,7 @@ def run(given: MatrixOptions) -> int:
         matrix,
         combine(matrix, placement_python=given.placement_python),
         request=first_given(given.request, matrix.request, default=topology.request),
-        repeats=first_given(given.replicates, matrix.repeats, default=REPLICATES),
+        repeats=first_given(given.replicates, matrix.repeats, default=options.STUDY_REPLICATES),
     )
     return run_study(given, topology, spec)
 

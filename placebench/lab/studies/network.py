@@ -11,7 +11,7 @@ from placebench import units
 from placebench.compare.keep.documents import StudySettings
 from placebench.decoding import AtLeastOne, Meta, Positive
 from placebench.errors import PlacebenchError
-from placebench.lab.studies.commands import LATENCIES_MS, PROTOCOL_JOBS, REPLICATES, ByPreset, NetworkOptions
+from placebench.lab.studies.commands import LATENCIES_MS, PROTOCOL_JOBS, ByPreset, NetworkOptions
 from placebench.lab.studies.study import run_study
 from placebench.report.study_report import StudyResults
 from placebench.results import Run
@@ -66,7 +66,7 @@ def run(given: NetworkOptions) -> int:
         if given.job in PROTOCOL_JOBS
         else _network_study(given, topology, latencies_ms, bytes_per_s)
     )
-    return run_study(given, topology, study.spec(repeats=given.replicates or REPLICATES))
+    return run_study(given, topology, study.spec(repeats=given.repeats))
 
 
 def _network_study(

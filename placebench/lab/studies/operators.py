@@ -22,7 +22,7 @@ from placebench.compare.keep.records import Measurement
 from placebench.compare.what.http_request import Reply, get
 from placebench.decoding import AtLeastOne, Count, Meta, Positive, Struct, read_toml
 from placebench.errors import LoadError, PlacebenchError
-from placebench.lab.studies.commands import OPERATORS_REPLICATES, OperatorsOptions
+from placebench.lab.studies.commands import OperatorsOptions
 from placebench.lab.studies.study import StudySetup, StudySpec, run_study
 from placebench.report.study_report import StudyResults, interval_columns, measured, valid_points
 from placebench.results import Run
@@ -72,7 +72,7 @@ def run(given: OperatorsOptions) -> int:
     trees = given.trees_or_preset(given.trees)
     topologies = [find_topology(name, trees=trees, seed=given.seed) for name in given.inventories or plan.inventories]
     study = OperatorsStudy(placement, topologies, plan.settings, given.requests, given.timeout)
-    return run_study(given, topologies[0], study.spec(repeats=given.replicates or OPERATORS_REPLICATES))
+    return run_study(given, topologies[0], study.spec(repeats=given.repeats))
 
 
 # --- the measurement

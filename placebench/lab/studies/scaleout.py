@@ -16,7 +16,7 @@ from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import Measurement
 from placebench.decoding import Amount, AtLeastOne, Count, Positive
 from placebench.errors import PlacebenchError
-from placebench.lab.studies.commands import MAX_HOSTS, REPLICATES, SCALEOUT_REQUESTS, SIZES, ScaleOutOptions
+from placebench.lab.studies.commands import MAX_HOSTS, SCALEOUT_REQUESTS, SIZES, ScaleOutOptions
 from placebench.lab.studies.study import StudySetup, StudySpec, run_study
 from placebench.page.axis_charts import Line, lines
 from placebench.report.model import Chart
@@ -88,7 +88,7 @@ def run(given: ScaleOutOptions) -> int:
         revisions=tuple(chosen.revisions),
         processes=given.processes,
     )
-    return run_study(given, topology, study.spec(repeats=given.replicates or REPLICATES))
+    return run_study(given, topology, study.spec(repeats=given.repeats))
 
 
 def _sizes(given: ScaleOutOptions) -> tuple[tuple[int, int], ...]:

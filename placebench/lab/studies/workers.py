@@ -23,7 +23,7 @@ from placebench.compare.keep.documents import StudySettings
 from placebench.compare.keep.records import Measurement
 from placebench.decoding import Amount, AtLeastOne, Count, Meta, Positive
 from placebench.errors import PlacebenchError
-from placebench.lab.studies.commands import ALL_WORKLOADS, REPLICATES, WORKLOADS, ByPreset, WorkersOptions
+from placebench.lab.studies.commands import ALL_WORKLOADS, WORKLOADS, ByPreset, WorkersOptions
 from placebench.lab.studies.study import StudySetup, StudySpec, run_study
 from placebench.page.axis_charts import Line, lines
 from placebench.page.svg import Role
@@ -105,7 +105,7 @@ def run(given: WorkersOptions) -> int:
     )
     if not given.run.resume:
         say(free_threaded())
-    return run_study(given, topology, study.spec(repeats=given.replicates or REPLICATES))
+    return run_study(given, topology, study.spec(repeats=given.repeats))
 
 
 def _mixes(given: WorkersOptions) -> tuple[tuple[int, int, str], ...]:
