@@ -128,8 +128,9 @@ class CompareSettings:
     def __post_init__(self) -> None:
         """Raise PlacebenchError for too few replicates or rounds, users or a rate of a script, or a wrong control."""
         if self.replicates < 0 or self.rounds < 1:
-            seen = f"{self.replicates} replicates of {self.rounds} rounds"
-            raise PlacebenchError(f"{seen}: expected 0 or more, of 1 or more")
+            raise PlacebenchError(
+                f"{self.replicates} replicates of {self.rounds} rounds: expected 0 or more, and 1 or more"
+            )
         if self.control and self.control.is_timed and not self.replicates:
             raise PlacebenchError("0 replicates and a control: nothing is timed; expected 1 replicate or more")
         if self.control and self.rate and self.control.metric == "wall_s":

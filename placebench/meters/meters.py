@@ -25,7 +25,7 @@ LOCAL_HOSTS = {None, "", "localhost", "127.0.0.1", "::1"}
 
 @dataclass(frozen=True)
 class Backends:
-    """CPU so far of PostgreSQL's processes that work for one database, except for our own connections."""
+    """The CPU used so far by the processes of PostgreSQL that work for one database, except for our own connections."""
 
     cpu_s: Mapping[int, float]
     """CPU seconds so far, by process id."""

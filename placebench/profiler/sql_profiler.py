@@ -323,7 +323,7 @@ class SqlProfiler:
         keep: Keep | None = None,
         sampling: Sampling | None = None,
     ) -> ProfiledCalls:
-        """Like `wsgi`, for frameworks that start and finish units of work themselves; the integrations use it."""
+        """Return a recorder of units of work, such as requests, for frameworks that begin and end them themselves."""
         return ProfiledCalls(self, *self._sampler_and_store(folder, mode, keep, sampling))
 
     def collect_statistics(self, *, max_fingerprints: int = 200) -> None:

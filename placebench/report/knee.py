@@ -71,7 +71,7 @@ def knee_curve(
 ) -> Chart | None:
     """Return the chart of the objective's percentile against the rate, with each knee; None without two steps.
 
-    steps: those of each service by its name; empty name for the only one.
+    steps: the steps of each service by its name, which is empty if there is one service only.
     """
     top = objective.limit_s * _SHOWN_UP_TO
     series: list[Line] = []

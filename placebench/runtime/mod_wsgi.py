@@ -89,7 +89,7 @@ def _readable(found: ModWsgi, application: Path | None) -> ModWsgi:
     folders += [application] if application else []
     if closed := next((each for each in folders if not account.may_enter(each)), None):
         raise MissingExtraError(
-            f"Apache runs as {account.name} for root, who cannot enter {closed}: let others enter that folder and "
+            f"Apache runs as {account.name} for root, and cannot enter {closed}: let others enter that folder and "
             "those above it (chmod o+x), or run placebench as an ordinary user"
         )
     return found

@@ -85,7 +85,7 @@ class Supervisor:
         return self._process.stdout
 
     def run(self, order: dict[str, Any]) -> int:
-        """Start the program of *order* (`ChildSpec.order`) when the previous program has ended; returns its process id.
+        """Start the program of *order* (`ChildSpec.order`) once the previous one has ended; return its process id.
 
         Raises PlacebenchError with the system's reason if the program cannot be started.
         """

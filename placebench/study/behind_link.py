@@ -1,4 +1,4 @@
-"""What the network studies share: a job that is measured behind a link, the links, and the session of a study."""
+"""Parts of every network study: a job that is measured behind a link, the links, and the session of a study."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence

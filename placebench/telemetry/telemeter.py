@@ -127,7 +127,7 @@ class Telemeter:
         return watched_handler(function)
 
     def ready(self) -> bool:
-        """Return whether telemetry is on in this process; the first call in a process begins it, also after a fork."""
+        """Return whether telemetry is on in this process; the first call in a process starts it, also after a fork."""
         if self._pid != os.getpid():
             self.begin()
         return not self.file.failed

@@ -294,10 +294,12 @@ def check_settings(variants: Iterable[Variant], server: Server | None) -> None:
         if not variant.postgres:
             continue
         if server is None:
-            raise PlacebenchError(f"the variant {variant.name} has pg, and its database is not PostgreSQL")
+            raise PlacebenchError(
+                f"the variant {variant.name} has pg, the settings of PostgreSQL, but another database: leave pg out"
+            )
         if server.kind == "named":
             raise PlacebenchError(
-                f"the variant {variant.name} wants a PostgreSQL with settings of its own, and placebench sets none on "
+                f"the variant {variant.name} needs a PostgreSQL with its own settings, and placebench sets none on "
                 "a server that you named: leave --db and PLACEBENCH_DATABASE_URL out"
             )
         for name, value in variant.postgres.items():

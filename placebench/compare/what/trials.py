@@ -239,7 +239,8 @@ def _experiment(path: Path, given: _File, *, name: str, at: str) -> Experiment:
     names = tuple(given.variants)
     if twice := [each for each in names if names.count(each) > 1]:
         raise PlacebenchError(
-            f"{path}: variants names {twice[0]!r} twice: `placebench compare` compares a variant with itself"
+            f"{path}: variants names {twice[0]!r} twice: leave one out; to compare a variant with itself, name it "
+            "twice after `placebench compare`"
         )
     for trial in given.trials:
         for key, variant in (("baseline", trial.baseline), ("variant", trial.variant)):

@@ -211,9 +211,11 @@ def _variant(given: ServingOptions, replicas: int) -> "ReferenceVariant":
     if (given.fault or given.no_position or given.history) and not given.check:
         raise ServerError("--fault, --no-position and --history apply to a check: add --check N, its number of claims")
     if given.fault and FAULTS[given.fault].of_database and not replicas:
-        raise ServerError(f"--fault {given.fault} with --replicas 0: there is no replica")
+        raise ServerError(f"--fault {given.fault} with --replicas 0: the fault needs a replica; give --replicas 1")
     if given.namespaces and given.fault and FAULTS[given.fault].of_network:
-        raise ServerError(f"--namespaces with --fault {given.fault}: its proxies are on this machine's network")
+        raise ServerError(
+            f"--namespaces with --fault {given.fault}: the fault needs proxies on this machine's network; leave one out"
+        )
     if given.namespaces and given.write:
         raise ServerError("--namespaces with --write: each container has a network namespace already")
     return chosen

@@ -78,7 +78,7 @@ class ExternalFlameGraph:
 
     def __init__(self, clock: Clock, caller: FrameType | None, report_failure: Callable[[Exception], None]) -> None:
         if clock is not time.perf_counter:
-            raise ProfilerError("the recording's clock is not time.perf_counter")
+            raise ProfilerError("the recording's clock is not time.perf_counter, which py-spy's samples are timed by")
         self._report_failure = report_failure
         self._thread = threading.get_ident()
         self._roots = {self._thread: root_of_thread()}

@@ -29,7 +29,7 @@ class LaterWork(ActiveRecording):
         self.options, self.notes, self.failed_hooks = Options(), [], set()
 
     def run(self, current: CurrentRecording, call: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
-        """Call what a thread is to do; a recording that it begins ends with it."""
+        """Call the function of a thread; a recording that it begins and does not end is ended with it."""
         thread, before = threading.get_ident(), current.get()
         outer = _jobs.get(thread)
         units = _jobs[thread] = []

@@ -340,9 +340,9 @@ class LoopThread:
         self._waiting.append(action)
 
     def serve(self, stretch: tuple[float, float] | None = None) -> None:
-        """End the time after a block in which others go on late; idempotent.
+        """End the time after a blocked stretch in which waiting tasks go on late; idempotent.
 
-        stretch: the stretch that it came after; nothing is done if there was another one since.
+        stretch: the blocked stretch that is meant; nothing is done if the loop was blocked again since.
         """
         if stretch is not None and stretch != self.stretch:
             return

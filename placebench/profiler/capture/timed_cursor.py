@@ -56,7 +56,7 @@ class CallRecorder(Protocol):
         """Start a statement that is only counted; None if statistics are off."""
 
     def driver_values(self, pending: PendingStatement, sql: str, values: object) -> None:
-        """Compare a statement and its values, which have become known only now, with earlier ones."""
+        """Compare a statement with earlier ones by its text and values, which the driver has made known only now."""
 
     def forget_reads(self) -> None:
         """Forget all reads so far: the connection may use another database now, so later reads are no repetitions."""

@@ -138,7 +138,7 @@ def notes_on_waits(records: Sequence[StackTime], *, is_external: bool) -> list[s
 
 
 def rooted(stack: list[str], above: list[str]) -> list[str]:
-    """Return *stack*, put below *above* if it begins elsewhere: a sampled greenlet lacks the frames that await it."""
+    """Return *stack* with *above* before it unless it begins so: a sampled greenlet lacks the frames that await it."""
     return stack if len(common_frames(stack[:2], above[:2])) == 2 else [*above, *stack[1:]]
 
 

@@ -49,8 +49,8 @@ class Execution:
     def start(self, pending: PendingStatement, compiled: object, fairy: object) -> None:
         """Start a statement of this call; the time until now is its compilation, if it is the first and *compiled*.
 
-        The time of other statements on the same connection is left out. The compilation is 0 if a connect came
-        before, as it did if the pool's connection (*fairy*) is another one now.
+        The time of other statements on the same connection is left out. The compilation is 0 if the time includes a
+        connect, which shows in that the pool's connection (*fairy*) is another one now.
         """
         state = pending.connection
         seconds = pending.started - self.started - (state.measured_s - self.measured_s)

@@ -56,7 +56,7 @@ def patch_threading(recorder: CallRecorder, replace: Replace) -> None:
 
 
 def patch_anyio(recorder: CallRecorder, replace: Replace) -> None:
-    """Have what a recorded request runs in a thread of anyio's sampled for its flame graph."""
+    """Sample the functions that a recorded request runs in threads of anyio, for the flame graph of the request."""
     from anyio import to_thread
 
     @replace(to_thread, "run_sync")

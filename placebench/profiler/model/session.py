@@ -22,7 +22,7 @@ def frame_identifier(frame: str) -> str:
 
 
 def whole_frames(stack: list[str]) -> list[str]:
-    """Return a stack of pyinstrument's in which every frame has a file and a line."""
+    """Return a stack of pyinstrument in which every frame has a file and a line."""
     return [WAITING_LEAVES.get(frame, frame) for frame in stack]
 
 

@@ -65,7 +65,7 @@ class Connection(Exchange):
         return current_task() is self._owner
 
     def accept(self) -> None:
-        """Note that the request has become a handshake; the task that runs now is the one that takes the messages."""
+        """Note that the request was a handshake; the current task is the one that will receive the messages."""
         if not self.is_accepted and self._handshake is not None and self._handshake.recording is not None:
             self._handshake.recording.kind = "websocket"
             self._handshake.rename(f"WEBSOCKET {self.path}")

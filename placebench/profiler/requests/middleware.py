@@ -151,7 +151,7 @@ class ProfiledCalls(Middleware):
 
     @contextmanager
     def recorded(self, name: str, kind: str, route: str | None = None) -> Iterator["ProfiledRequest | None"]:
-        """Record the block as a unit of work, such as a task; None if it belongs to one that runs already."""
+        """Record the block as a unit of work, such as a task; yield None inside a unit that is already recorded."""
         unit = self.begin(name, kind=kind)
         if unit is None:
             yield None

@@ -73,7 +73,7 @@ def test_what_is_missing_is_said_with_how_to_get_it(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(mod_wsgi, "server_account", lambda: Account("nobody", 65534, 65534))
     for script, application in ((closed / "application.py", None), (Path("/usr/application.py"), closed)):
         monkeypatch.setattr(mod_wsgi, "_SCRIPT", script)
-        with pytest.raises(MissingExtraError, match=r"Apache runs as nobody for root, who cannot enter .*chmod o\+x"):
+        with pytest.raises(MissingExtraError, match=r"Apache runs as nobody for root, and cannot enter .*chmod o\+x"):
             find_mod_wsgi(folder=application)
 
 

@@ -155,7 +155,7 @@ def test_each_trial_of_the_catalogue_says_where_it_should_show(tmp_path: Path) -
         (f"variants = {'[' * 5000}", "cannot be read: nested deeper than anything"),
         ('variants = ["a", "b"]\nreplicates = 1e400', "replicates: expected a whole number or null, saw inf"),
         ('variants = ["a", "b"]\ntrials = "b"', "trials: expected an array, saw 'b'"),
-        ('variants = ["a", "b", "a"]', "variants names 'a' twice: `placebench compare` compares a variant with itself"),
+        ('variants = ["a", "b", "a"]', "variants names 'a' twice: leave one out; to compare a variant with itself"),
         ('name = "a/b"\nvariants = ["a", "b"]', "name: expected letters, digits, _, . or -, saw 'a/b'"),
         (
             'variants = ["a", "b"]\n[[trials]]\nbaseline = "a"\nvariant = "b"\nwhy = 3',

@@ -64,8 +64,8 @@ class StepLimit:
         self._left -= steps
         if self._left < 0:
             raise BadRequest(
-                f"the search for candidates was given up after {self._maximum} steps in vain, so it is not known "
-                "whether there are others: request fewer groups, or equal amounts of a class in all of them"
+                f"the search for candidates was given up after {self._maximum} steps without a result, so it is not "
+                "known whether there are others: request fewer groups, or equal amounts of a class in all of them"
             )
 
     def count_found(self) -> None:

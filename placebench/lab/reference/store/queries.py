@@ -93,7 +93,7 @@ def _has_no_remainder(step_size: ColumnElement[int], amount: ColumnElement[int])
 
 
 def is_one_or_has_no_remainder(step_size: ColumnElement[int], amount: ColumnElement[int]) -> ColumnElement[bool]:
-    """Return `(step_size = 1 OR :amount % step_size = 0)`: PostgreSQL knows how many rows have the step size 1."""
+    """Return `(step_size = 1 OR :amount % step_size = 0)`; of the first half PostgreSQL can estimate the rows."""
     return (step_size == 1) | (amount % step_size == 0)
 
 
