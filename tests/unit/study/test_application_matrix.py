@@ -13,6 +13,6 @@ def test_no_password_is_in_the_name_of_a_combination() -> None:
 
     matrix = ApplicationMatrix(None, axes, {"variant": "app"})
 
-    name = "variant=app,template_db=postgresql:_shop:___@db_shop,api_token=___"
+    name = "variant=app,template_db=postgresql:_shop:_@db_shop,api_token=_"
     assert [name, f"{name}~1"] == list(matrix.names)
     assert list(axes["template_db"]) == [point["template_db"] for point in matrix.names.values()]
