@@ -46,6 +46,9 @@ def read_project(folder: Path) -> CiProject:
             "(docs/howto/compare.md)"
         )
     install, interpreter, lock_file = _installation(folder, document)
+    named = described["app"].get("python", interpreter)
+    if named != interpreter:  # the table's Python is used in the job, too, whatever --python says
+        install, interpreter = _into(named, install, interpreter, path), named
     usual = "sqlite" if str(described.get("template_db", "")).startswith("sqlite") else "postgresql"
     database = described.get("database", usual)
     counted_by: Literal["proxy", "profiler", "nothing"] = "proxy"
@@ -118,6 +121,20 @@ def _installation(folder: Path, pyproject: Mapping[str, Any]) -> tuple[tuple[str
             "requirements.txt or setup.py: name there what a CI job has to install for the application"
         )
     return ("pip install .",), '"$(command -v python)"', "pyproject.toml"
+
+
+def _into(python: str, install: tuple[str, ...], interpreter: str, path: Path) -> tuple[str, ...]:
+    """Return the commands that install the application into a new environment with this *python*.
+
+    Raises UsageError if uv or poetry makes the environment elsewhere, or if the path is not below the project.
+    """
+    is_below = re.fullmatch(r"[\w.-]+(/[\w.-]+)*/bin/python3?", python) and ".." not in python
+    if not is_below or len(install) > 1:
+        raise UsageError(
+            f"{path}: [tool.placebench.app] has python = {python!r}, and the job has the application in {interpreter}: "
+            "leave that key out, and give compare --python, as the job does"
+        )
+    return f"python -m venv {Path(python).parent.parent}", *(f"{python} -m {command}" for command in install)
 
 
 def _python(folder: Path, document: Mapping[str, Any]) -> str:

@@ -41,6 +41,30 @@ def test_a_project_is_installed_by_the_files_that_it_has(file: str, expected: Ci
     assert read_project(tmp_path) == expected
 
 
+def test_the_python_of_the_table_is_there_in_the_job(tmp_path: Path) -> None:
+    """The table's Python comes before --python: the job makes its environment at that place."""
+    (tmp_path / "pyproject.toml").write_text(f'{DESCRIBED}python = "env/bin/python"\n')
+    (tmp_path / "requirements.txt").touch()
+
+    made = read_project(tmp_path)
+
+    assert made.install == ("python -m venv env", "env/bin/python -m pip install -r requirements.txt")
+    assert made.interpreter == "env/bin/python"
+
+
+@pytest.mark.parametrize(
+    ("python", "file"),
+    [("env/bin/python", "uv.lock"), (".venv/bin/python", "poetry.lock"), ("/srv/env/bin/python", "requirements.txt")],
+)
+def test_a_python_that_the_job_has_not_is_named(python: str, file: str, tmp_path: Path) -> None:
+    """uv and poetry choose the place of their environment; an absolute path is one of this machine."""
+    (tmp_path / "pyproject.toml").write_text(f'{DESCRIBED}python = "{python}"\n')
+    (tmp_path / file).touch()
+
+    with pytest.raises(UsageError, match=f"has python = '{python}', and the job has the application in "):
+        read_project(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("pinned", "permitted", "expected"),
     [
