@@ -290,7 +290,7 @@ def status_sentences(head: RunHead) -> list[str]:
 
     The reason of a failure is left out if it is how responses differ, which every report says where it is about them.
     """
-    difference = head.same_responses.get("difference")
+    difference = " ".join((head.same_responses.get("difference") or "").split())  # as the note was written
     reason = "" if difference and difference in head.note else head.note
     how = {
         "running": "This run is still under way, or was killed",

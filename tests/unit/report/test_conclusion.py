@@ -7,8 +7,10 @@ import pytest
 from comparisons import comparison
 from fake_run import FakeRun, write_run
 
-from placebench import results
+from placebench import results, units
 from placebench.compare.keep.records import Block, FailedPart, WirePass
+from placebench.compare.keep.run_folder import error_text
+from placebench.errors import GateFailedError
 from placebench.report import build_report, render_markdown
 from placebench.report.conclusion import conclusion
 from placebench.report.effects import headline
@@ -284,13 +286,12 @@ def test_a_variant_that_may_crash_is_named(lost: dict[str, list[int]], expected:
 
 def test_how_responses_differ_is_said_once_in_the_markdown(tmp_path: Path) -> None:
     """The failure that ended the run is the difference, with what to do about it."""
-    different = "/orders: quick: $.total: 1 in base, 2 in quick"
-    failed = FakeRun(
-        variants=("base", "quick"), equal=False, difference=different, status="failed", note=f"{different}; no speed"
-    )
+    different = f"/orders: quick: $.total: 1 in base, {units.count(2000)} in quick"
+    note = error_text(GateFailedError(f"{different}; no speed"))
+    failed = FakeRun(variants=("base", "quick"), equal=False, difference=different, status="failed", note=note)
     report = build_report(write(tmp_path / "run", failed))
 
-    assert render_markdown(report).count("1 in base, 2 in quick") == 1
+    assert " ".join(render_markdown(report).split()).count("1 in base, 2 000 in quick") == 1
     assert "This run failed: the report shows" in report.notices[0]
     assert different in report.remarks
 
