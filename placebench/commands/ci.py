@@ -106,13 +106,15 @@ def _report(given: ReportOptions) -> int:
     """
     from placebench import paths, results
     from placebench.ci.annotations import annotations_of
-    from placebench.ci.services import Comments, append_summary, code_quality, github_lines
+    from placebench.ci.services import append_summary, code_quality, github_lines
     from placebench.profiler.output.source_places import repository_root
 
     folder = (given.run or paths.profiles_folder() / "latest").resolve()
     summary = folder / "summary.md"
     if not summary.is_file():
         append_summary(_NOTHING)
+        if given.comment:  # that of an earlier push would pass for the result of this one
+            _comment(_NOTHING, given.name)
         raise PlacebenchError(f"nothing to report: {folder} has no summary.md, so nothing was compared there")
     text = summary.read_text(encoding="utf-8")
     run = results.load(folder)
@@ -135,17 +137,24 @@ def _report(given: ReportOptions) -> int:
     if "GITLAB_CI" in os.environ:
         (folder / "code-quality.json").write_text(code_quality(annotations), encoding="utf-8")
     if given.comment:
-        comments = Comments.of_job(os.environ)
-        if comments is None:
-            warn("no comment: expected a job of a pull or merge request, and GITHUB_TOKEN or PLACEBENCH_GITLAB_TOKEN")
-            return 0
-        try:
-            is_new = comments.write(text, name=given.name)
-        except PlacebenchError as error:
-            warn(f"no comment was written: {error}")
-        else:
-            say("the comment was written" if is_new else "the comment was updated")
+        _comment(text, given.name)
     return 0
+
+
+def _comment(text: str, name: str) -> None:
+    """Write *text* into the comment of that name; warn if there is no request to comment on, or no permission."""
+    from placebench.ci.services import Comments
+
+    comments = Comments.of_job(os.environ)
+    if comments is None:
+        warn("no comment: expected a job of a pull or merge request, and GITHUB_TOKEN or PLACEBENCH_GITLAB_TOKEN")
+        return
+    try:
+        is_new = comments.write(text, name=name)
+    except PlacebenchError as error:
+        warn(f"no comment was written: {error}")
+    else:
+        say("the comment was written" if is_new else "the comment was updated")
 
 
 COMMANDS: dict[str, Command[Any]] = {

@@ -11,6 +11,7 @@ import pytest
 
 from placebench.ci.annotations import Annotation
 from placebench.ci.services import Comments, code_quality, github_lines
+from placebench.cli import main
 from placebench.errors import PlacebenchError
 
 FAILED = Annotation("error", "rows <= 1x", "main: +50 %\nof 2")
@@ -115,6 +116,20 @@ def test_one_comment_of_github_is_kept_up_to_date(api: CommentApi, tmp_path: Pat
     ]
     assert "PATCH /repos/team/shop/issues/comments/151" in api.calls
     assert api.headers["authorization"] == "Bearer secret"
+
+
+def test_a_comment_says_that_nothing_was_compared(
+    api: CommentApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result of an earlier push would pass for that of this one, which ended before it compared anything."""
+    api.comments = {1: "<!-- placebench compare -->\nfaster"}
+    for name, value in github_job(api, tmp_path).items():
+        monkeypatch.setenv(name, value)
+
+    assert 2 == main(["ci", "report", str(tmp_path), "--comment"])
+    assert api.comments == {
+        1: "<!-- placebench compare -->\nNothing was compared: the log of the job says why.\n",
+    }
 
 
 def test_one_note_of_gitlab_is_kept_up_to_date(api: CommentApi) -> None:
