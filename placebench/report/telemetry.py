@@ -22,7 +22,7 @@ _MAX_POINTS = 240
 _STEPS_S = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 _MAX_ROWS = 20
 _STATEMENT_WIDTH = 60
-_ORDER = ("client", "server", "framework", "handler", "timed", "statement", "transaction", "pool")
+_ORDER = ("client", "server", "framework", "handler", "timed", "statement", "transaction", "pool", "recorded")
 
 
 def telemetry_report(folder: Path, telemetry: "Telemetry") -> Report:
@@ -48,6 +48,7 @@ def telemetry_report(folder: Path, telemetry: "Telemetry") -> Report:
     means["database_share"] = float(full["database_s"].sum() / full["measured_s"].sum()) if is_profiled else None
     means["rss_bytes"] = _number(full["rss_bytes"].mean())
     rows, workers = _rows(telemetry.summary()), _rows(telemetry.by_worker())
+    shown = [row for row in rows if row["series"] != "recorded"]  # about the server's time once more
     durations = _durations_columns(telemetry.statements)
     where = "at the client" if has_client else "at the server"
     mean_s, p95_s = requests["duration_s"].mean(), requests["duration_s"].quantile(0.95)
@@ -60,10 +61,10 @@ def telemetry_report(folder: Path, telemetry: "Telemetry") -> Report:
         notices.append(f"No step of {units.duration(step_s)} was full of requests: there are no means per second.")
     steps = f"{units.numbered(len(seconds), 'step')} of {units.duration(step_s)}"
     in_use = f"{steps}: {states['full']} full of requests, {states['cut']} cut, {states['idle']} idle."
-    shown = _shown_means(means)
+    shown_means = _shown_means(means)
     tables = [
-        *([Table("Means over the full steps", _NAME_AND_VALUE, shown)] if shown else []),
-        Table("Durations", durations, rows[:_MAX_ROWS], note=_left_out(rows), style="statements"),
+        *([Table("Means over the full steps", _NAME_AND_VALUE, shown_means)] if shown_means else []),
+        Table("Durations", durations, shown[:_MAX_ROWS], note=_left_out(shown), style="statements"),
         Table("Workers", _WORKERS, workers),
     ]
     return Report(
@@ -89,7 +90,7 @@ def telemetry_report(folder: Path, telemetry: "Telemetry") -> Report:
         notices=notices,
         summary=[in_use],
         overview=tables,
-        remarks=[note] if (note := _left_out(rows)) else [],
+        remarks=[note] if (note := _left_out(shown)) else [],
         sections=[
             *([Section("Over time", charts, id="over-time")] if (charts := _charts(seconds)) else []),
             Section("Durations", tables),
@@ -135,8 +136,8 @@ _STEPS_NOTE = (
     "at steps that are not full."
 )
 _SHARE_NOTE = (
-    "The database's share is the time inside the driver over that of the handlers, or of the server if no handler is "
-    "timed. It needs the profiler: `profiler.listen(telemeter)`."
+    "The database's share is the time inside the driver over that of the handler, or of the server if the handler is not "
+    "timed, in the requests that the profiler recorded. It needs `profiler.listen(telemeter)`."
 )
 
 
@@ -191,7 +192,8 @@ _CHARTS: tuple[tuple[str, _Shown, Any, str], ...] = (
         "Share of the database",
         (("database_share", "SQL", "baseline"),),
         units.percent,
-        "Time inside the database's driver over that of the handlers, or of the server if no handler is timed.",
+        "Time inside the database's driver over that of the handler (of the server if it is not timed), in the requests "
+        "that the profiler recorded.",
     ),
     (
         "Memory",

@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from placebench.errors import PlacebenchError
 from placebench.telemetry.clock import ClockBounds
-from placebench.telemetry.timeline import (
-    DATABASE,
-    cpu_per_step,
-    last_readings,
-    of_workers,
-    step_of,
-    timeline,
-    with_statements,
-)
+from placebench.telemetry.timeline import cpu_per_step, database_time, last_readings, of_workers, step_of, timeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,6 +49,7 @@ class Telemetry:
         server     from the call of the application to the last byte handed to the kernel, in the worker
         framework  the application without its handler: routing, headers and middleware before and after it
         handler    the handler of the route
+        recorded   a request that the profiler recorded, while it did so
         timed      a span of `profiler.timed(label)`
         statement  inside the driver for one statement, label its fingerprint; with the profiler on
         transaction, pool  a BEGIN, COMMIT, ROLLBACK or CONNECT, and a wait for the pool; with the profiler on
@@ -121,10 +114,10 @@ class Telemetry:
         Requests are those of the client if one wrote, else those of the server. state: "full", "cut" or "idle": whether
         requests came during all of the step, a part of it, or none. Means per second are those of the full steps.
         requests, requests_per_s: requests that began in it. client_s, server_s: their mean durations. p50_s, p95_s,
-        p99_s: percentiles at the client, or at the server. database_s, measured_s, database_share: the time inside the
-        driver, that of the handlers, or of the server if no handler is timed, and their ratio. user_to_kernel,
-        rss_bytes: CPU ratio of all workers, and the sum of their last memory samples. A value is NaN if it was not
-        measured.
+        p99_s: percentiles at the client, or at the server. database_s, measured_s, database_share: of the recorded
+        requests the time inside the driver, that of the handler (of the server if it is not timed), and their ratio.
+        user_to_kernel, rss_bytes: CPU ratio of all workers, and the sum of their last memory samples. A value is NaN
+        if it was not measured.
         """
         self.began_s  # noqa: B018  raises without durations
         return timeline(self.durations, self.runtime, outer=self._outer, step_s=step_s)
@@ -272,31 +265,19 @@ _PERCENT = 100
 
 
 def _ratios_per_second(durations: pd.DataFrame, runtime: pd.DataFrame, began_s: float) -> pd.DataFrame:
-    """Return a row per second: database_s, handler_s, database_share, cpu_user_s, cpu_system_s, user_to_kernel."""
+    """Return a row per second: database_s, measured_s, database_share, cpu_user_s, cpu_system_s, user_to_kernel."""
 
-    def sums(rows: pd.DataFrame, *series: str) -> pd.Series[float]:
-        return rows[rows["series"].isin(series)].groupby("second")["duration_s"].sum()
-
-    seconds = durations.assign(second=step_of(durations["started_s"], began_s))
-    frame = (
-        sums(seconds, *DATABASE)
-        .rename("database_s")
-        .to_frame()
-        .join(sums(seconds, "handler").rename("handler_s"), how="outer")
-        .join(cpu_per_step(runtime, began_s), how="outer")
-    )
-    handler_s = sums(with_statements(seconds), "handler")
-    share = frame["database_s"] / handler_s.where(handler_s > 0)
+    frame = database_time(durations, began_s).join(cpu_per_step(runtime, began_s), how="outer")
+    share = frame["database_s"] / frame["measured_s"].where(frame["measured_s"] > 0)
     frame.insert(frame.columns.get_loc("user_to_kernel"), "database_share", share)
     return frame
 
 
 def _describe_database(durations: pd.DataFrame) -> str:
-    by_series = with_statements(durations).groupby("series", observed=True)["duration_s"].sum()
-    handlers_s, inside_s = float(by_series.get("handler", 0.0)), float(by_series.reindex(list(DATABASE)).sum())
-    if not handlers_s:
-        return "The database's share was not measured: it needs the profiler (serve --telemetry DIR --statements)."
-    share = inside_s / handlers_s
+    database_s, measured_s = database_time(durations, 0.0).sum()
+    if not measured_s:
+        return "The database's share was not measured: no request was recorded (profiler.listen(telemeter))."
+    share = database_s / measured_s
     side = "the service waits for the database more than it computes" if share > 1 / 2 else "Python is the larger part"
     return f"Of the handlers' time {share * _PERCENT:.3g} % is inside the database's driver: {side}."
 

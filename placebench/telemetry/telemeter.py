@@ -195,11 +195,15 @@ class Telemeter:
             watch.note("timed", clean(label), started, ended - started)
 
     def on_recording(self, recording: Any, started: float) -> None:
-        """Record a recording's statements, transaction steps and waits for the pool; times are inside the driver."""
+        """Record a recording's statements, transaction steps and waits for the pool; times are inside the driver.
+
+        Its own duration tells a request without a statement from one that was not recorded.
+        """
         watch = current_request()
         if watch is None:
             return
         self._recorded += 1
+        watch.note("recorded", "", started, recording.elapsed_s)
         for statement in recording.statements:
             if statement.fingerprint not in self._written_statements:
                 self._written_statements.add(statement.fingerprint)

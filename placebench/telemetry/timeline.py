@@ -36,12 +36,6 @@ def of_workers(runtime: pd.DataFrame) -> pd.DataFrame:
     return runtime[runtime["worker"].astype("str").str.contains("worker-")]
 
 
-def with_statements(durations: pd.DataFrame) -> pd.DataFrame:
-    """Return the durations of the parts in which statements were recorded: of another part the share is not known."""
-    inside = durations[durations["series"].isin(DATABASE)]
-    return durations[durations["part"].isin(inside["part"].unique())]
-
-
 def cpu_per_step(runtime: pd.DataFrame, began_s: float, step_s: float = 1.0) -> pd.DataFrame:
     """Return the CPU seconds of all workers by step: cpu_user_s, cpu_system_s, and their ratio user_to_kernel.
 
@@ -69,7 +63,7 @@ def timeline(durations: pd.DataFrame, runtime: pd.DataFrame, *, outer: str, step
         frame[f"{series}_s"] = rows.groupby(step_of(rows["started_s"], began_s, step_s))["duration_s"].mean()
     quantiles = by_step.quantile(list(_QUANTILES)).unstack().reindex(columns=list(_QUANTILES))
     frame = frame.join(quantiles.rename(columns=_QUANTILES))
-    frame["database_s"], frame["measured_s"] = _database_time(durations, began_s, step_s)
+    frame = frame.join(database_time(durations, began_s, step_s))
     frame["database_share"] = frame["database_s"] / frame["measured_s"].where(frame["measured_s"] > 0)
     frame["user_to_kernel"] = cpu_per_step(runtime, began_s, step_s)["user_to_kernel"]
     frame["rss_bytes"] = _memory_of_workers(runtime, began_s, step_s, frame.index)
@@ -117,14 +111,20 @@ def _states(starts_s: pd.Series[float], took_s: pd.Series[float], step_s: float)
     return states
 
 
-def _database_time(durations: pd.DataFrame, began_s: float, step_s: float) -> tuple[pd.Series[float], pd.Series[float]]:
-    """Return the time inside the driver, and that of the handlers, or of the server, of the requests of each step."""
-    profiled = with_statements(durations)
-    timed = profiled["series"]
-    whole = profiled[timed == ("handler" if (timed == "handler").any() else "server")]
-    inside = profiled[timed.isin(DATABASE)]
-    steps = step_of(whole["started_s"], began_s, step_s)
-    whole_s = whole.groupby(steps)["duration_s"].sum()
-    # A statement belongs to the step in which its request began.
+def database_time(durations: pd.DataFrame, began_s: float, step_s: float = 1.0) -> pd.DataFrame:
+    """Return a row per step: database_s, the time inside the driver, and measured_s, the time that it is a part of.
+
+    Both are those of the recorded requests that began in the step. measured_s is the time of the handler, or of the
+    server for a request whose handler is not timed. Without a recorded request there is no row.
+    """
+    series = durations["series"]
+    inside, marks = durations[series.isin(DATABASE)], durations[series == "recorded"]
+    # placebench 0.2.0 does not mark recorded requests: all requests of a part with statements count.
+    unmarked = set(inside["part"]) - set(marks["part"])
+    whole = durations[series.isin(("handler", "server"))]
+    whole = whole[whole["request"].isin(marks["request"]) | whole["part"].isin(unmarked)]
+    has_handler = whole["request"].isin(whole.loc[whole["series"] == "handler", "request"])
+    whole = whole[(whole["series"] == "handler") | ~has_handler]
     by_request = inside.groupby("request")["duration_s"].sum()
-    return whole["request"].map(by_request).fillna(0.0).groupby(steps).sum(), whole_s
+    times = whole.assign(database_s=whole["request"].map(by_request).fillna(0.0), measured_s=whole["duration_s"])
+    return times.groupby(step_of(whole["started_s"], began_s, step_s))[["database_s", "measured_s"]].sum()

@@ -106,6 +106,22 @@ def test_the_database_has_a_share_of_the_server_without_handlers(write_file: Wri
     assert load(tmp_path).over_time()["database_share"].dropna().tolist() == [0.25]
 
 
+def test_the_share_of_the_database_is_that_of_the_recorded_requests(write_file: WriteFile, tmp_path: Path) -> None:
+    """0.5 of 2 s without a timed handler and 0.5 s in one; requests and parts without a recording do not count."""
+    recorded = [f"d,100.1,{number},GET,/,200,recorded,,0.4" for number in (1, 2)]
+    statement = "d,101.5,1,GET,/,200,statement,44a0a97454740470,0.5"
+    not_recorded = server(100, 3, 8.0, handler=8.0)
+    requests = ["q,100.0,1,GET,/,200,2.0,,", server(100, 2, 0.9, handler=0.5), not_recorded]
+    write_file("worker-1-a.csv", [*requests, *recorded, statement], folder="profiled")
+    write_file("worker-2-a.csv", [server(100, 4, 4.0, handler=4.0)], folder="plain")
+    telemetry = load(tmp_path)
+
+    assert telemetry.over_time()["database_share"].dropna().tolist() == [0.2]
+    assert telemetry.ratios()["database_share"].dropna().tolist() == [0.2]
+    assert "20 % is inside the database's driver" in telemetry.describe_ratios()
+    assert telemetry.part("plain").over_time()["database_share"].isna().all()
+
+
 _GROWN = (("cpu_user_s", 0.75), ("cpu_system_s", 0.25), ("rss_bytes", 100))
 
 

@@ -149,6 +149,7 @@ def test_the_profiler_adds_spans_and_statements(telemeter: Telemeter, tmp_path: 
     assert [each for each in found if each[0] == "/plain"] == [("/plain", "server"), ("/plain", "timed")]
     assert ("/recorded", "statement") in found
     assert ("/recorded", "timed") in found
+    assert ("/recorded", "recorded") in found
     assert set(telemetry.durations.query("series == 'timed'")["label"]) == {"look; up"}
     labels = set(telemetry.durations.query("series == 'statement'")["label"])
     assert dict.fromkeys(labels, "SELECT ?") == telemetry.statements
