@@ -197,6 +197,8 @@ def _figures(link: "Link", given: LinkOptions, elapsed_s: float, cpu_s: float | 
     return {
         "latency_s": latency_s,
         "bandwidth_mbit_per_s": given.bandwidth,
+        "loss_percent": given.loss,
+        "proxies": given.proxies,
         "elapsed_s": elapsed_s,
         "cpu_s": cpu_s,
         "connections": None if traffic is None else traffic.connections,

@@ -59,6 +59,7 @@ def test_a_command_behind_a_link(address: str, tmp_path: Path, capfd: pytest.Cap
     found = json.loads(said.out)
     assert 4 == code
     expected = {"connections": 1, "round_trips": 3, "bytes_sent": 10, "bytes_received": 20, "latency_s": 0.05}
+    expected |= {"loss_percent": 0, "proxies": 1}
     assert expected == {name: found[name] for name in expected}
     taken_s = float(said.err.splitlines()[0])
     assert 0.2 <= taken_s <= found["elapsed_s"]
@@ -88,7 +89,7 @@ def test_the_share_of_waiting_has_the_time_of_lost_packets(address: str, capfd: 
     main(["link", address, "--loss", "50", "--json", "-q", "--", *command])
 
     found = json.loads(capfd.readouterr().out)
-    assert 3 == found["round_trips"]
+    assert (3, 50) == (found["round_trips"], found["loss_percent"])
     assert found["waiting_share"] == pytest.approx(7 * 0.2 / found["elapsed_s"])
 
 
