@@ -52,8 +52,9 @@ LOCUSTFILES = {
 }
 _Progress = Callable[[int, int], None]
 _PROGRESS_EVERY_S = 0.5
+_TAGS = ("LOCUST_TAGS", "LOCUST_EXCLUDE_TAGS")
 _CONNECT_TIMEOUT_S = 10.0
-_ERROR_LINE = re.compile(r"[\w.]+(Error|Exception|Exit|Interrupt|Timeout|Stop\w*)\b(:|$)|\S+: error: |\d+ users for ")
+_ERROR_LINE = re.compile(r"[\w.]*(Error|Exception|Exit|Interrupt|Timeout|Stop\w*)\b(:|$)|\S+: error: |\d+ users for ")
 """Matches the last line of a traceback, argparse's message about an option, and LoadSession's about too few users."""
 
 
@@ -207,9 +208,11 @@ def _distribution(spec: LoadSpec) -> list[str]:
 def _environment(spec: LoadSpec) -> dict[str, str]:
     """Return our environment without variables that locust reads as options, with the URL and the request added.
 
-    URL and request may hold a token, which other users would see on a command line.
+    URL and request may hold a token, which other users would see on a command line. Tags choose tasks of an ordinary
+    locustfile, which no option of ours does.
     """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCUST_")}
+    kept = () if spec.kind in LOCUSTFILES else _TAGS
+    environment = {name: each for name, each in os.environ.items() if name in kept or not name.startswith("LOCUST_")}
     environment["LOCUST_HOST"] = spec.url.rstrip("/")
     if spec.request is not None:
         environment["PLACEBENCH_REQUEST"] = spec.request

@@ -151,12 +151,21 @@ def test_a_load_that_cannot_be_made_is_one_line(
         run_load(LoadSpec(**fields), folder=tmp_path)
 
 
-def test_a_locustfile_that_breaks_is_told_with_the_end_of_the_log(served: Served, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("raise Exception('no token')", "Exception: no token"),
+    ],
+)
+def test_a_locustfile_that_breaks_is_told_with_its_error(
+    served: Served, tmp_path: Path, source: str, message: str
+) -> None:
     """Locust's own words are in the message."""
     broken = tmp_path / "broken.py"
-    broken.write_text("import no_such_module\n")
+    broken.write_text(f"{source}\n")
 
-    with pytest.raises(LoadError, match=r"no request ended: ModuleNotFoundError: No module named 'no_such_module'"):
+    with pytest.raises(LoadError, match=f"no request ended: {message}"):
         run_load(LoadSpec(url=served().url, kind=str(broken), requests=1), folder=tmp_path)
 
 

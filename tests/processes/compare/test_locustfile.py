@@ -68,6 +68,24 @@ class Writer(FastHttpUser):
         self.client.post("/orders", data="order", headers={"Content-Type": "text/plain", "X-Key": "k"}, name="write")
 """
 
+TAGGED = """
+from locust import FastHttpUser, constant, tag, task
+
+
+class User(FastHttpUser):
+    wait_time = constant(0.01)
+
+    @tag("read")
+    @task
+    def read(self):
+        self.client.get("/work")
+
+    @tag("slow")
+    @task
+    def slow(self):
+        self.client.get("/slow-and-not-there")
+"""
+
 LOAD_SHAPE = """
 from locust import FastHttpUser, LoadTestShape, constant, task
 
@@ -113,6 +131,24 @@ def test_an_ordinary_locustfile_runs_as_under_locust(
     assert orders.count("text/plain k login") == 3
     assert orders.count("text/plain k order") == names.count("write") == result.body_bytes.count(0) - 3
     assert int(get(server.url, "/counts").body.split()[0]) == names.count("read") + names.count("refused")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "tags"), [("LOCUST_TAGS", "read"), ("LOCUST_EXCLUDE_TAGS", "[slow, other]")])
+def test_tags_choose_the_tasks(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, tags: str
+) -> None:
+    """The variables of locust for tags have an effect; that for the number of users has none."""
+    (tmp_path / "tagged.py").write_text(TAGGED)
+    monkeypatch.setenv(name, tags)
+    monkeypatch.setenv("LOCUST_USERS", "50")
+    out = tmp_path / "out"
+    options = ["--users", "2", "--time", "1", "--out", str(out)]
+
+    assert 0 == main(["load", served(threads=4).url, "--locustfile", str(tmp_path / "tagged.py"), *options])
+
+    result = LoadResult.load(out / "load.json")
+    assert (2, {"200"}) == (result.users, set(result.statuses))
 
 
 @pytest.mark.long
