@@ -136,8 +136,8 @@ _STEPS_NOTE = (
     "at steps that are not full."
 )
 _SHARE_NOTE = (
-    "The database's share is the time inside the driver over that of the handler, or of the server if the handler is not "
-    "timed, in the requests that the profiler recorded. It needs `profiler.listen(telemeter)`."
+    "The database's share is the time inside the driver over that of the handler (of the server if it is not timed), "
+    "in the requests that the profiler recorded. It needs `profiler.listen(telemeter)`."
 )
 
 
@@ -192,8 +192,7 @@ _CHARTS: tuple[tuple[str, _Shown, Any, str], ...] = (
         "Share of the database",
         (("database_share", "SQL", "baseline"),),
         units.percent,
-        "Time inside the database's driver over that of the handler (of the server if it is not timed), in the requests "
-        "that the profiler recorded.",
+        "Time inside the database's driver over that of the handlers, in requests that the profiler recorded.",
     ),
     (
         "Memory",

@@ -266,7 +266,6 @@ _PERCENT = 100
 
 def _ratios_per_second(durations: pd.DataFrame, runtime: pd.DataFrame, began_s: float) -> pd.DataFrame:
     """Return a row per second: database_s, measured_s, database_share, cpu_user_s, cpu_system_s, user_to_kernel."""
-
     frame = database_time(durations, began_s).join(cpu_per_step(runtime, began_s), how="outer")
     share = frame["database_s"] / frame["measured_s"].where(frame["measured_s"] > 0)
     frame.insert(frame.columns.get_loc("user_to_kernel"), "database_share", share)

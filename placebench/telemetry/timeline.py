@@ -115,14 +115,14 @@ def database_time(durations: pd.DataFrame, began_s: float, step_s: float = 1.0) 
     """Return a row per step: database_s, the time inside the driver, and measured_s, the time that it is a part of.
 
     Both are those of the recorded requests that began in the step. measured_s is the time of the handler, or of the
-    server for a request whose handler is not timed. Without a recorded request there is no row.
+    server for a request whose handler is not timed. A part without a statement has no row: it is not known whether the
+    profiler saw its connections.
     """
     series = durations["series"]
     inside, marks = durations[series.isin(DATABASE)], durations[series == "recorded"]
-    # placebench 0.2.0 does not mark recorded requests: all requests of a part with statements count.
-    unmarked = set(inside["part"]) - set(marks["part"])
-    whole = durations[series.isin(("handler", "server"))]
-    whole = whole[whole["request"].isin(marks["request"]) | whole["part"].isin(unmarked)]
+    whole = durations[series.isin(("handler", "server")) & durations["part"].isin(inside["part"].unique())]
+    # placebench 0.2.0 does not mark recorded requests: all requests of such a part count.
+    whole = whole[whole["request"].isin(marks["request"]) | ~whole["part"].isin(marks["part"].unique())]
     has_handler = whole["request"].isin(whole.loc[whole["series"] == "handler", "request"])
     whole = whole[(whole["series"] == "handler") | ~has_handler]
     by_request = inside.groupby("request")["duration_s"].sum()

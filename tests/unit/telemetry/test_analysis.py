@@ -113,7 +113,8 @@ def test_the_share_of_the_database_is_that_of_the_recorded_requests(write_file: 
     not_recorded = server(100, 3, 8.0, handler=8.0)
     requests = ["q,100.0,1,GET,/,200,2.0,,", server(100, 2, 0.9, handler=0.5), not_recorded]
     write_file("worker-1-a.csv", [*requests, *recorded, statement], folder="profiled")
-    write_file("worker-2-a.csv", [server(100, 4, 4.0, handler=4.0)], folder="plain")
+    unseen = [server(100, 4, 4.0, handler=4.0), "d,100.1,4,GET,/,200,recorded,,4.0"]
+    write_file("worker-2-a.csv", unseen, folder="plain")
     telemetry = load(tmp_path)
 
     assert telemetry.over_time()["database_share"].dropna().tolist() == [0.2]
