@@ -97,6 +97,18 @@ def test_different_requests_name_different_hosts(cloud: Any, name: str, maximum:
     assert other != found[6]
 
 
+@EVERY_VARIANT
+def test_a_limit_for_most_hosts_leaves_none_out_for_ever(cloud: Any, name: str) -> None:
+    """Thirty requests for eight of twelve equal hosts name all of them, also before a request without a limit."""
+    for number in range(12):
+        cloud.add(f"cn{number}", VCPU=100)
+
+    found = [cloud.candidates(f"resources=VCPU:{amount}&limit=8", name) for amount in range(1, 31)]
+
+    assert {len(set(each)) for each in found} == {8}
+    assert len({line.split()[0] for each in found for line in each}) == 12
+
+
 def test_the_maximum_stops_a_search_that_would_explode(cloud: Any) -> None:
     """Eight groups on eight devices have 40 320 candidates among 16 777 216 combinations; ten are found at once."""
     cloud.add("cn")

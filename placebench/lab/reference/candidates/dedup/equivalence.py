@@ -185,9 +185,9 @@ class EquivalenceClasses:
         count = _FIRST_CLASSES if self._needs_few else len(layout.classes)
         classes, alike = iter(rotated(layout.classes.values(), start)), list[AlikeTrees]()
         while some := list(islice(classes, count)):
-            for each in self._of_layout(layout, {each: each.trees for each in some}, special):
-                alike.append(each)
-                yield each
+            grouped = list(self._of_layout(layout, {each: each.trees for each in some}, special))
+            alike += grouped
+            yield from _circle(grouped, start) if start else grouped
             count *= _GROWTH
         if self._keeps:
             if len(layout.alike) == _MAX_KEPT_GROUPINGS:
