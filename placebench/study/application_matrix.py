@@ -107,10 +107,6 @@ class ApplicationMatrix:
                 f"a rate of {plan.rate:g} per second and {units.numbered(plan.users, 'user')}: users wait for "
                 "responses, and arrivals at a rate do not; leave one of them out"
             )
-        if plan.database == "none" and plan.template_db:
-            raise UsageError(
-                f'template_db {plan.template_db!r} with database = "none": no database is copied; leave one out'
-            )
         if "python" in point:
             plan = with_python(plan, Path(str(point["python"])), replaces=True)
         elif self.python:

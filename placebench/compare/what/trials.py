@@ -166,13 +166,13 @@ def own_data(plan: Experiment, *, seed: int) -> OwnData:
 
     Raises PlacebenchError for a template that cannot be copied.
     """
-    if plan.database == "mariadb" and plan.template_db:
-        raise PlacebenchError(
-            f'template_db {plan.template_db!r} with database = "mariadb": placebench copies templates of PostgreSQL '
-            'and SQLite; load a dump by setup, such as "mariadb … < dump.sql"'
-        )
     app, folder = plan.tables.app, plan.tables.folder
     kind = kind_of_template(plan.template_db) if plan.template_db else "postgresql"
+    if plan.template_db and plan.database not in (None, kind):
+        raise PlacebenchError(
+            f'template_db {plan.template_db!r} with database = "{plan.database}": a template is copied to a database '
+            f"of its own kind, here {kind}; leave one of them out, or fill the database by setup"
+        )
     return OwnData(
         seed=seed,
         database=plan.database or kind,

@@ -224,6 +224,21 @@ def test_commands_have_the_python_of_the_application(tmp_path: Path) -> None:
     assert own_data(plan, seed=1).python == str(python)
 
 
+@pytest.mark.parametrize("template", ["sqlite:///shop.db", "postgresql://db/shop"])
+@pytest.mark.parametrize("database", ["postgresql", "mariadb", "sqlite", "none"])
+def test_a_template_is_copied_to_its_own_kind_alone(database: str, template: str, tmp_path: Path) -> None:
+    """With any other kind the error names both."""
+    path = tmp_path / "plan.toml"
+    path.write_text(f'database = "{database}"\ntemplate_db = "{template}"\n[app]\napp = "shop.wsgi:application"\n')
+    plan, kind = read_plan(path), template.partition(":")[0]
+
+    if database == kind:
+        assert own_data(plan, seed=1).database == kind
+    else:
+        with pytest.raises(PlacebenchError, match=f'with database = "{database}": .*, here {kind};'):
+            own_data(plan, seed=1)
+
+
 def test_pyproject_is_looked_for_in_the_folders_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The nearest with a table [tool.placebench]; its paths start in its own folder."""
     inner = tmp_path / "src" / "shop"
