@@ -77,6 +77,7 @@ def _init(given: InitOptions) -> int:
     """Write the job's file; a file that is there is not replaced."""
     from placebench.ci.project import guess_service, own_requirement, read_project
     from placebench.ci.services import job_path, job_text
+    from placebench.profiler.output.source_places import repository_root
     from placebench.report import parse_gates
 
     folder = Path()
@@ -86,6 +87,12 @@ def _init(given: InitOptions) -> int:
     source = given.source or own_requirement()
     if {"'", "\n"} & set("".join((source, *given.gate))):
         raise UsageError("--source and --gate: expected no quotes, since they are quoted in the file")
+    root, own = repository_root(), folder.resolve()
+    if given.out is None and own != root:
+        raise UsageError(
+            f"{own} is not the root of its repository, where {service} reads jobs: name a file with --out, such as "
+            f"{root / job_path(service)}, and let the commands in it run in {own.relative_to(root)}"
+        )
     path = given.out or job_path(service)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:

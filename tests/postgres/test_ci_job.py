@@ -150,6 +150,25 @@ def test_a_file_that_is_there_is_kept(shop: Path, capsys: pytest.CaptureFixture[
     assert "is not replaced: name another file with --out" in capsys.readouterr().err
 
 
+def test_a_project_below_the_root_of_its_repository_names_the_file(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No service finds a job in a subfolder; what --out names is written."""
+    inner = shop / "services" / "orders"
+    inner.mkdir(parents=True)
+    for name in ("pyproject.toml", "requirements.txt"):
+        (inner / name).write_bytes((shop / name).read_bytes())
+    (shop / ".git").mkdir(exist_ok=True)
+    monkeypatch.chdir(inner)
+
+    assert main(["ci", "init", "github", "--source", "placebench"]) == 2
+    assert f"{shop}/.github/workflows/placebench.yml, and let the commands in it run in services/orders" in (
+        capsys.readouterr().err
+    )
+    assert not (inner / ".github").exists()
+    assert main(["ci", "init", "github", "--source", "placebench", "--out", str(shop / "job.yml")]) == 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
