@@ -211,7 +211,7 @@ def _variant(given: ServingOptions, replicas: int) -> "ReferenceVariant":
     if (given.fault or given.no_position or given.history) and not given.check:
         raise ServerError("--fault, --no-position and --history apply to a check: add --check N, its number of claims")
     if given.fault and FAULTS[given.fault].of_database and not replicas:
-        raise ServerError(f"--fault {given.fault} with --replicas 0: the fault needs a replica; give --replicas 1")
+        raise ServerError(f"--fault {given.fault} with --replicas 0: there is no replica to fail; give --replicas 1")
     if given.namespaces and given.fault and FAULTS[given.fault].of_network:
         raise ServerError(
             f"--namespaces with --fault {given.fault}: the fault needs proxies on this machine's network; leave one out"
