@@ -217,10 +217,11 @@ def _backfill(given: BackfillOptions) -> int:
     wanted = commits_between(plan.tables.folder, given.revisions)[:: -given.every][::-1]
     hashes = [each.hash for each in wanted]
     measured = history.moved(contents_of(plan.tables.folder, hashes, without=measurement.file)).entries
-    known = {reference.hash, *(each.commit for each in measured), *(each.commit for each in history.failures)}
-    if given.retry:
-        known = known.difference(each.commit for each in history.failures)
-    missing = [each for each in wanted if each.hash not in known]
+    known = {reference.hash, *(each.commit for each in measured)}
+    unknown = [each for each in wanted if each.hash not in known]
+    failed = {} if given.retry else {each.commit: each for each in history.failures}
+    skipped = [failed[each.hash] for each in unknown if each.hash in failed]
+    missing = [each for each in unknown if each.hash not in failed]
     made: list[HistoryEntry | Failure] = []
     for number, commit in enumerate(missing, start=1):
         say(f"commit {number} of {len(missing)}: {commit.short} {commit.subject}")
@@ -239,7 +240,7 @@ def _backfill(given: BackfillOptions) -> int:
             ]
         append_lines(measurement.file, lines)
         made.extend(lines)
-    _emit_entries(measurement.comparison.output, made)
+    _emit_entries(measurement.comparison.output, made, skipped)
     return 0
 
 
@@ -477,7 +478,9 @@ def _write_csv(path: Path, history: "History", series: "Sequence[Series]") -> No
             writer.writerow([dates[point.commit], point.commit, *(each.get(point.commit, "") for each in ratios)])
 
 
-def _emit_entries(output: options.OutputOptions, made: "Sequence[HistoryEntry | Failure]") -> None:
+def _emit_entries(
+    output: options.OutputOptions, made: "Sequence[HistoryEntry | Failure]", skipped: "Sequence[Failure]" = ()
+) -> None:
     from msgspec import to_builtins
 
     from placebench import units
@@ -513,7 +516,10 @@ def _emit_entries(output: options.OutputOptions, made: "Sequence[HistoryEntry | 
 
     emit(
         output,
-        text=lambda: "\n".join(map(line, made)) or "nothing is missing",
+        text=lambda: (
+            "\n".join([*(f"{line(each)} (--retry measures it again)" for each in skipped), *map(line, made)])
+            or "nothing is missing"
+        ),
         document=lambda: {"entries": [to_builtins(each) for each in made]},
     )
 

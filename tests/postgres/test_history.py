@@ -67,7 +67,10 @@ def test_a_history_from_its_first_commit_to_a_new_reference(
         (Failure, git(shop, "rev-parse", "broken")),
         (HistoryEntry, git(shop, "rev-parse", "slow")),
     ]
-    assert history("backfill", "v1..HEAD", *measured) == (0, "nothing is missing\n")
+    code, said = history("backfill", "v1..HEAD", *measured)
+    assert (code, said.count("\n")) == (0, 1)
+    assert said.startswith(f"{made[0].commit[:12]}  not measured: {made[0].reason}")
+    assert history("backfill", "broken..HEAD", *measured) == (0, "nothing is missing\n")
 
     assert history("check", "--metric", "statements")[0] == 1  # a statement more than v1
     assert history("bless", "slow", "--reason", "names are sorted", "--metric", "statements")[0] == 0
