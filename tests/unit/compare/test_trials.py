@@ -1,6 +1,7 @@
 """What an experiment tries."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -220,7 +221,7 @@ def test_commands_have_the_python_of_the_application(tmp_path: Path) -> None:
     with pytest.raises(PlacebenchError, match=f"no Python at {re.escape(str(python))}"):
         own_data(plan, seed=1)
     python.parent.mkdir(parents=True)
-    python.touch()
+    python.symlink_to(sys.executable)
     assert own_data(plan, seed=1).python == str(python)
 
 
