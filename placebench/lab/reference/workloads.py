@@ -170,7 +170,7 @@ def _is_asynchronous(environment: Mapping[str, str]) -> bool:
 def _serve(function: _Compute) -> WSGIApplication:
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         number = environ["PATH_INFO"].rpartition("/")[2]
-        body = orjson.dumps(function(int(number)) if number.isdigit() else {})
+        body = orjson.dumps(function(int(number)) if number.isascii() and number.isdigit() else {})
         start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
         return [body]
 
