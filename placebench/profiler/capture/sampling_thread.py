@@ -181,7 +181,7 @@ class _SamplingThread:
         # Linux may end a wait, that for the lock too, 50 µs late, which is longer than our switch interval.
         with suppress(OSError):
             Path(f"/proc/{threading.get_native_id()}/timerslack_ns").write_text("1")
-        gc.callbacks.append(self._switch_interval.collected)
+        self._switch_interval.watch_collections()
         idle_s, sample_cpu_s, uneven = 0.0, 0.0, Random(0)
         while idle_s < _IDLE_S:
             began, cpu_s = time.perf_counter(), time.thread_time()
@@ -257,8 +257,13 @@ class _SwitchInterval:
         with _SWITCHING:
             self._set(self._before_s)
 
+    def watch_collections(self) -> None:
+        """Call `collected` from now on; a collection that began before is over, if nobody was told of its end."""
+        self._is_collecting = False
+        gc.callbacks.append(self.collected)
+
     def collected(self, phase: str, details: dict[str, int]) -> None:
-        """Let the sampling thread wait quietly during a garbage collection; registered in `gc.callbacks`."""
+        """Let the sampling thread wait quietly during a garbage collection."""
         if details["generation"]:  # the youngest takes less time than this
             self._is_collecting = phase == "start"
             if _SWITCHING.acquire(blocking=False):  # else its thread sets the interval now; ours must not wait here

@@ -264,6 +264,17 @@ def test_what_computes_beside_another_thread_has_its_share(engine: Engine) -> No
         other.join()
 
 
+@pytest.mark.usefixtures("switch_interval")
+def test_a_collection_whose_end_nobody_was_told_of_is_over(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sampling thread may end while a collection runs: later recordings have a short switch interval again."""
+    thread = sampling_thread._SamplingThread()
+    monkeypatch.setitem(sampling_thread._THREADS, os.getpid(), thread)
+    thread._switch_interval.collected("start", {"generation": 2})
+
+    with recorded(engine, "sampled"):
+        until(lambda: sys.getswitchinterval() <= 0.001)
+
+
 @pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_the_switch_interval_is_the_applications_again(engine: Engine, switch_interval: float) -> None:
