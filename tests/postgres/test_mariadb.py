@@ -315,7 +315,7 @@ def test_a_template_is_refused_before_anything_is_started(
         (tmp_path / name).write_text(content)
 
     assert 2 == main(["compare", "one", "two", "--template-db", "sqlite:///shop.db", "--out", "run"])
-    assert "load a dump by setup" in capsys.readouterr().err
+    assert "or fill the database by setup" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

@@ -53,12 +53,13 @@ def check_python(python: Path) -> None:
     """Raise PlacebenchError unless *python* is the program of a Python from 3.11 on; costs some 20 ms."""
     try:
         version, _ = _ask(python)
+        is_too_old = _numbers(version) < OLDEST
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise PlacebenchError(
             f"{python} does not say which Python it is ({error}): expected the python of an environment, as "
             "/path/to/venv/bin/python"
         ) from error
-    if _numbers(version) < OLDEST:
+    if is_too_old:
         raise PlacebenchError(
             f"{python} is Python {version}: an environment that placebench measures needs 3.11 or later"
         )

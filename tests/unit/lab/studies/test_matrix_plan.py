@@ -1,5 +1,6 @@
 """Matrices as files: what they ask, what cannot be run and why, and what is wrong with a file."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -110,10 +111,17 @@ def test_mariadb_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     assert without_driver == "no driver for MariaDB in it: /usr/bin/python -m pip install PyMySQL"
 
 
+def write_python(path: Path, packages: dict[str, str]) -> None:
+    """Write a program that has these packages, as a Python says when it is inspected, and its version first."""
+    path.write_text(
+        f"#!/bin/sh\ncase $2 in *json*) echo '{json.dumps(packages)}' ;; *) echo {packages['python']} $0 ;; esac\n"
+    )
+    path.chmod(0o755)
+
+
 def test_versions_are_put_before_what_is_installed(tmp_path: Path) -> None:
     """A release of Placement and drivers by their packages; revisions of an application; the rest as it was."""
-    (tmp_path / "python").write_text('#!/bin/sh\necho \'{"python": "3.12.1", "sqlalchemy": "2.1.9"}\'\n')
-    (tmp_path / "python").chmod(0o755)
+    write_python(tmp_path / "python", {"python": "3.12.1", "sqlalchemy": "2.1.9"})
     axes = {"service": ["placement"], "version": ["installed", "15.0.0"], "driver": ["2.9.10"], "python": ["python"]}
     matrix = Matrix("m", "?", axes, {}, [Job(1, 1)], folder=tmp_path)
 
@@ -132,8 +140,7 @@ def test_versions_are_put_before_what_is_installed(tmp_path: Path) -> None:
 
 def test_a_release_comes_with_the_packages_of_its_time(tmp_path: Path) -> None:
     """Those of its file in the plan's folder, but for what an axis names; the installed one stays as it is."""
-    (tmp_path / "python").write_text('#!/bin/sh\necho \'{"python": "3.12.1", "openstack-placement": "16.0.0"}\'\n')
-    (tmp_path / "python").chmod(0o755)
+    write_python(tmp_path / "python", {"python": "3.12.1", "openstack-placement": "16.0.0"})
     (tmp_path / "of-15.txt").write_text("# then\noslo-policy==4.5.0\nsqlalchemy==2.0.49\nopenstack-placement==15.0.0\n")
     (tmp_path / "mine.toml").write_text(
         "columns = 'version'\n[axes]\nservice = ['placement']\nversion = ['installed', '15.0.0', '14.0.0']\n"
