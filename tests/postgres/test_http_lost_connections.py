@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import psycopg2.extensions
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import OperationalError
 
 from placebench.http_session import Request
@@ -17,7 +17,7 @@ from placebench.lab.reference.api.event_loop import EventLoopApplication
 from placebench.lab.reference.api.pipeline import make_app
 from placebench.lab.reference.deployment import make_engine
 from placebench.lab.reference.domain.problems import CommitUnconfirmed
-from placebench.lab.reference.store.database import Database
+from placebench.lab.reference.store.database import Database, ReplicatedDatabase
 from placebench.lab.reference.variants import variant
 from placebench.profiler.integrations.in_process_client import InProcessClient, in_process_client
 from placebench.runtime.mariadb import MariaDbServer
@@ -243,6 +243,43 @@ def test_what_may_be_committed_is_not_repeated(database: Database, database_url:
         database.write(add)
 
     assert attempts == ["at once", "transaction"]
+    with database.snapshot() as connection:
+        assert connection.scalar(text("SELECT number FROM numbers")) == 1
+
+
+@pytest.mark.parametrize("method", ["write", "write_at_once"])
+@pytest.mark.parametrize("is_refused", [False, True], ids=["session ended", "connection refused"])
+def test_a_write_whose_wal_position_cannot_be_read_was_committed_once(
+    database: Database, database_url: str, method: str, is_refused: bool
+) -> None:
+    """The session of the read ends, or the primary accepts no new connection: the error says that it is committed."""
+    name, beside = database.engine.url.database, make_url(database_url).set(database="postgres")
+    primary = create_engine(database_url, poolclass=NullPool)
+    replicated = ReplicatedDatabase(primary, database.engine)
+    attempts: list[str] = []
+
+    def add(connection: Connection) -> None:
+        attempts.append(method)
+        connection.execute(text("UPDATE numbers SET number = number + 1"))
+        if is_refused:
+            allow_connections(False)
+
+    def allow_connections(allowed: bool) -> None:
+        with open_connection(beside) as other:
+            other.execute(text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS {allowed}"))
+
+    def end_before_position(connection: Connection, _: Any, statement: str, *__: Any) -> None:
+        if "pg_current_wal_flush_lsn" in statement:
+            driver: Any = connection.connection.dbapi_connection
+            with open_connection(database_url) as other:
+                other.execute(text(f"SELECT pg_terminate_backend({driver.info.backend_pid}, 60000)"))
+
+    event.listen(primary, "before_cursor_execute", end_before_position)
+    with pytest.raises(CommitUnconfirmed, match="committed"):
+        getattr(replicated, method)(add)
+    allow_connections(True)
+
+    assert (attempts, replicated.position) == ([method], None)
     with database.snapshot() as connection:
         assert connection.scalar(text("SELECT number FROM numbers")) == 1
 
