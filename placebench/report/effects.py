@@ -148,8 +148,7 @@ def reason_text(comparison: Comparison) -> str:
 
 def unmeasured_text(comparison: Comparison) -> str:
     """Return 'not measured', and what a percentile would need: 'not measured: it needs 200 requests of a variant …'."""
-    needs = comparison.reason.partition(f"not measured: {comparison.metric} ")[2]
-    return f"{units.NOT_MEASURED}: it {needs}" if needs else units.NOT_MEASURED
+    return f"{units.NOT_MEASURED}: it {comparison.needs}" if comparison.needs else units.NOT_MEASURED
 
 
 def comparison_sentence(comparison: Comparison) -> str:

@@ -5,7 +5,7 @@ The main function is `compare_blocks`.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import fmean, median
@@ -95,6 +95,8 @@ class Comparison:
     """Whether interval and p hold after any replicate (`placebench.stats.sequential`), not only for a fixed number."""
     level: float = 0.95
     """The level of this interval alone: `confidence` if the metric stands alone, else more."""
+    needs: str = ""
+    """The number of requests that a percentile needs and the replicates do not have, as text; otherwise empty."""
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -157,10 +159,8 @@ def compare_blocks(
     at most 1. The interval, and with it the verdict, is at the level 1 − share · (1 − confidence).
     Raises KeyError for a metric that does not exist, ValueError for any other confidence.
     """
-    kept, rule = (
-        list(blocks),
-        METRICS[metric] if bound_s is None or metric != "slow_share" else slow_share_rule(bound_s),
-    )
+    kept = list(blocks)
+    rule = METRICS[metric] if bound_s is None or metric != "slow_share" else slow_share_rule(bound_s)
     reduced = reduce_blocks(kept, baseline, variant, rule)
     made = _compare_reduced(
         baseline,
@@ -178,19 +178,17 @@ def compare_blocks(
             return replace(made, variant_low=math.exp(level.low), variant_high=math.exp(level.high))
         return made
     replicates = valid_replicates(kept)
-    return replace(made, reason=_why_unmeasured(metric, replicates)) if not made.measured and replicates else made
-
-
-def _why_unmeasured(metric: str, replicates: Mapping[int, Sequence[MeasuredBlock]]) -> str:
-    """Return the metric, with the number of requests that a percentile needs and the replicates do not have."""
+    if made.measured or not replicates:
+        return made
     requests = Counter[tuple[int, str]]()
-    for number, blocks in replicates.items():
-        for block in blocks:
+    for number, each in replicates.items():
+        for block in each:
             requests[number, block.variant] += len(block.wall_s)
     most, needed = max(requests.values()), samples_needed(PERCENTILES.get(metric, 0.0))
     if metric not in PERCENTILES or most >= needed:
-        return f"not measured: {metric}"
-    return f"not measured: {metric} needs {needed} requests of a variant in a replicate, and --rounds makes {most}"
+        return replace(made, reason=f"not measured: {metric}")
+    needs = f"needs {needed} requests of a variant in a replicate, and --rounds makes {most}"
+    return replace(made, reason=f"not measured: {metric} {needs}", needs=needs)
 
 
 def compare_counts(

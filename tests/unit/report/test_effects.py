@@ -59,9 +59,7 @@ MADE = made_up(baseline="naive", variant="tuned", ratio=0.32, low=0.31, high=0.3
             "tuned against naive is inconclusive: 3 replicates, 6 needed.",
         ),
         (
-            replace(
-                MADE, metric="p95_s", ratio=None, low=None, log_ratios=(), reason="not measured: p95_s needs 9 requests"
-            ),
+            replace(MADE, metric="p95_s", ratio=None, low=None, log_ratios=(), needs="needs 9 requests"),
             "tuned against naive is inconclusive: p95 latency under load was not measured: it needs 9 requests.",
         ),
     ],
