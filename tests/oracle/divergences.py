@@ -22,6 +22,7 @@ DELIBERATE: Final = {
     ("GET", "/resource_providers", "name=%00", "None"): "D15",
     ("PUT", f"{_PROVIDER}/inventories", "", str(_STOCK)): "D16",  # a key that is not a name of a class: 500 there
     ("POST", "/reshaper", "", str(_SHAPE)): "D16",
+    ("GET", "/traits", "name=startswith:HW_%25", "None"): "D19",  # a percent sign is no wildcard of LIKE
     ("GET", f"{_PROVIDER}\n", "", "None"): "D17",  # a line feed is not part of a name or UUID
     ("PUT", "/traits/CUSTOM_A\n", "", "None"): "D17",
     ("PUT", "/resource_classes/CUSTOM_A\n", "", "None"): "D17",

@@ -44,13 +44,14 @@ class ProviderFilters:
 def parse_filters(parameters: Mapping[str, list[str]]) -> ProviderFilters:
     """Return the filters in the query parameters; raise BadRequest for an invalid one.
 
-    If name, uuid, in_tree or resources is repeated, the last value is used.
+    If name, uuid, in_tree or resources is repeated, the last value is used and the others are not checked.
     """
     last = {name: values[-1] for name, values in parameters.items()}
     for name in ("in_tree", "uuid"):
         if name in last and not _DASHED.fullmatch(last[name]):
             raise BadRequest(f"{name}: expected a UUID with its dashes, got {last[name]!r}")
-    group = parse_group({name: parameters.get(name, []) for name in ("resources", "required", "member_of")})
+    several = {name: parameters.get(name, []) for name in ("required", "member_of")}
+    group = parse_group({"resources": parameters.get("resources", [])[-1:], **several})
     return ProviderFilters(last.get("name", ""), last.get("uuid", ""), last.get("in_tree", ""), group)
 
 

@@ -36,6 +36,7 @@ def few(service: Any) -> Any:
     [
         ("resources=VCPU:2", ["rp1", "rp2"]),
         ("resources=VCPU:3", ["rp2"]),
+        ("resources=VCPU&resources=VCPU:3", ["rp2"]),
         ("resources=VCPU:1,DISK_GB:5", ["rp2"]),
         ("resources=VCPU:1,DISK_GB:4", []),
         (f"resources=VCPU:{10**30}", []),
