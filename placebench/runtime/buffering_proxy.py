@@ -2,7 +2,9 @@
 
 A server with threads gives one to each connection, so clients that send or read slowly hold its threads. Here they hold
 an entry of an event loop: a request is kept until it is complete, and a response until the client has read it, in
-memory or, if it is long, in an unnamed file. Bytes are passed on as they are, with one response per connection.
+memory or, if it is long, in an unnamed file. Bytes are passed on as they are, with one response per connection; only
+a body in chunks is passed on in one piece with its length, since WSGI has no way to tell a server's application where
+such a body ends.
 
 At `MAX_CONNECTIONS` the client that has been sending its request for longest is closed for a new one; if all requests
 are complete, the new connection is closed. So clients that never finish keep nobody out.
@@ -10,6 +12,7 @@ are complete, the new connection is closed. So clients that never finish keep no
 
 import asyncio
 import re
+import shutil
 import threading
 from asyncio import IncompleteReadError, LimitOverrunError, StreamReader, StreamWriter
 from collections.abc import Iterator
@@ -35,11 +38,22 @@ _GRACE_S: Final = 5.0  # for responses that clients still read when the proxy is
 _PART_BYTES: Final = 2**18
 _HELD_BYTES: Final = 2**22
 _BACKLOG: Final = 1024
-_TOO_LARGE: Final = (
-    f"a request has at most {MAX_HEADERS} headers, of {MAX_HEAD_BYTES} bytes with its first line\n".encode()
-)
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
 _EXPECT: Final = re.compile(rb"\r\nexpect:[ \t]*100-continue[ \t]*\r\n", re.IGNORECASE)
+_ENCODING: Final = re.compile(rb"\r\ntransfer-encoding:[ \t]*([^\r\n]*?)[ \t]*(?=\r\n)", re.IGNORECASE)
+_BODY_HEADERS: Final = re.compile(rb"\r\n(?:transfer-encoding|content-length):[^\r\n]*(?=\r\n)", re.IGNORECASE)
+_CHUNK_SIZE: Final = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n")
+
+
+class _RefusedError(Exception):
+    """A request that the server does not get: the status of the response to it, and its text."""
+
+    def __init__(self, status: str, text: str) -> None:
+        super().__init__(text)
+        self.response = (
+            f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+            f"Content-Length: {len(text) + 1}\r\n\r\n{text}\n"
+        ).encode()
 
 
 @dataclass(frozen=True)
@@ -66,6 +80,9 @@ class _Proxy:
                 self._receiving[reader] = None
                 try:
                     is_request = await _receive(request, reader, writer)
+                except _RefusedError as error:
+                    await _refuse(reader, writer, error.response)
+                    return
                 finally:
                     self._receiving.pop(reader, None)
                 if is_request:
@@ -95,35 +112,75 @@ def _file() -> SpooledTemporaryFile[bytes]:
 
 
 async def _receive(request: IO[bytes], reader: StreamReader, writer: StreamWriter) -> bool:
-    """Write the request to the file; return whether there is one. One that the client has ended early is passed on."""
+    """Write the request to the file; return whether there is one. One that the client has ended early is passed on.
+
+    Raises _RefusedError if its headers are too large, or a body in chunks is not valid or too long.
+    """
+    too_large = f"a request has at most {MAX_HEADERS} headers, of {MAX_HEAD_BYTES} bytes with its first line"
     try:
         async with asyncio.timeout(_HEAD_S):
             head = await reader.readuntil(b"\r\n\r\n")
-        is_too_large = head.count(b"\n") > MAX_HEADERS + 2  # the request line and the empty line
     except IncompleteReadError as error:
         request.write(error.partial)
         return bool(error.partial)
-    except LimitOverrunError:
-        is_too_large = True
-    if is_too_large:
-        await _refuse(reader, writer)
-        return False
-    request.write(head)
-    length = int(found[1]) if (found := _LENGTH.search(head)) else 0
-    if length <= MAX_BODY_BYTES:
-        if length and _EXPECT.search(head):
-            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        async with asyncio.timeout(_BODY_S):
-            while length and (part := await asyncio.wait_for(reader.read(min(length, _PART_BYTES)), _IDLE_S)):
-                request.write(part)
-                length -= len(part)
+    except LimitOverrunError as error:
+        raise _RefusedError("431 Request Header Fields Too Large", too_large) from error
+    if head.count(b"\n") > MAX_HEADERS + 2:  # the request line and the empty line
+        raise _RefusedError("431 Request Header Fields Too Large", too_large)
+    encodings = [encoding.lower() for encoding in _ENCODING.findall(head)]
+    length = int(found[1]) if (found := _LENGTH.search(head)) and not encodings else 0
+    if (encodings or 0 < length <= MAX_BODY_BYTES) and _EXPECT.search(head):
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    async with asyncio.timeout(_BODY_S):
+        if not encodings:
+            request.write(head)
+            if length <= MAX_BODY_BYTES:
+                await _read_into(request, reader, length)
+        elif encodings == [b"chunked"]:
+            with _file() as body:
+                await _read_chunks_into(body, reader)
+                request.write(_BODY_HEADERS.sub(b"", head)[:-2] + b"Content-Length: %d\r\n\r\n" % body.tell())
+                body.seek(0)
+                shutil.copyfileobj(body, request)
+        else:
+            raise _RefusedError("501 Not Implemented", "a body has no transfer encoding, or that of chunks")
     return True
 
 
-async def _refuse(reader: StreamReader, writer: StreamWriter) -> None:
-    """Respond with 431, and read what else comes: a connection closed before would be reset, and the response lost."""
-    writer.write(b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain\r\nConnection: close\r\n")
-    writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(_TOO_LARGE), _TOO_LARGE))
+async def _read_into(target: IO[bytes], reader: StreamReader, length: int) -> bool:
+    """Write the next *length* bytes to the file; return whether the client has sent them all."""
+    while length and (part := await asyncio.wait_for(reader.read(min(length, _PART_BYTES)), _IDLE_S)):
+        target.write(part)
+        length -= len(part)
+    return not length
+
+
+async def _read_chunks_into(target: IO[bytes], reader: StreamReader) -> None:
+    """Write the content of a body in chunks to the file, by RFC 9112, section 7.1; trailers are left out."""
+    invalid = _RefusedError("400 Bad Request", "the chunks of the body are not valid, or the last one is missing")
+    try:
+        while True:
+            found = _CHUNK_SIZE.fullmatch(await asyncio.wait_for(reader.readuntil(b"\r\n"), _IDLE_S))
+            if found is None:
+                raise invalid
+            length = int(found[1], 16)
+            if target.tell() + length > MAX_BODY_BYTES:
+                raise _RefusedError("413 Content Too Large", f"a body in chunks has at most {MAX_BODY_BYTES} bytes")
+            if not length:
+                break
+            if not await _read_into(target, reader, length) or await reader.readexactly(2) != b"\r\n":
+                raise invalid
+        for _ in range(MAX_HEADERS + 1):
+            if await asyncio.wait_for(reader.readuntil(b"\r\n"), _IDLE_S) == b"\r\n":
+                return
+    except (IncompleteReadError, LimitOverrunError) as error:
+        raise invalid from error
+    raise invalid
+
+
+async def _refuse(reader: StreamReader, writer: StreamWriter, response: bytes) -> None:
+    """Respond, and read what else comes: a connection closed before would be reset, and the response lost."""
+    writer.write(response)
     writer.write_eof()
     async with asyncio.timeout(_HEAD_S):
         while await reader.read(_PART_BYTES):

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -135,12 +135,11 @@ def test_a_client_finds_what_every_placement_knows(database_url: str) -> None:
 
 
 def put(url: str, path: str, body: Any = None, *, method: str = "PUT") -> int:
-    """The status of a write."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
-    content = None if body is None else json.dumps(body)
-    connection.request(method, path, content, {**HEADERS, "Content-Type": "application/json"})
-    with connection.getresponse() as response:
-        return response.status
+    """The status of a write; an iterator is a body that is sent in chunks as it is."""
+    content = body if body is None or isinstance(body, Iterator) else json.dumps(body)
+    with closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)) as connection:
+        connection.request(method, path, content, {**HEADERS, "Content-Type": "application/json"})
+        return connection.getresponse().status
 
 
 def run(url: str, *statements: str) -> list[Any]:
@@ -313,3 +312,15 @@ def test_a_body_that_breaks_off_changes_nothing(seeded: str, name: str) -> None:
 
     assert "CUSTOM_HALF" not in {each["name"] for each in names}
     assert received.split(b" ")[1:2] == ([b"400"] if name == "tuned" else [])
+
+
+@pytest.mark.parametrize("name", ["tuned", "tuned+driver:asyncpg"])
+def test_a_body_in_chunks_is_read(seeded: str, name: str) -> None:
+    """A body without a length, as http.client sends what it is given in parts: the class is made."""
+    made = f"CUSTOM_CHUNKED_{'ASYNC' if '+' in name else 'WSGI'}"
+    with placebench_serve(seeded, "--variant", name) as (_, ready):
+        status = put(ready["url"], "/resource_classes", iter([b'{"name":', b' "', made.encode(), b'"}']), method="POST")
+        names = json.loads(get(ready["url"], "/resource_classes").body)["resource_classes"]
+
+    assert status == 201
+    assert made in {each["name"] for each in names}

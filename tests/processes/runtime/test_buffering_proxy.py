@@ -29,9 +29,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         length = int(self.headers["Content-Length"])
         is_kept = length <= module.MAX_BODY_BYTES
-        is_whole = is_kept and len(self.rfile.read(length)) == length
-        self.send_response(200 if is_whole else 400 if is_kept else 413)
+        content = self.rfile.read(length) if is_kept else b""
+        self.send_response(200 if len(content) == length else 400 if is_kept else 413)
         self.end_headers()
+        self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""
@@ -104,6 +105,72 @@ def test_a_body_that_is_too_long_is_not_kept(connect: Connect) -> None:
     length = module.MAX_BODY_BYTES + 1
 
     assert response(connect(), b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % length).startswith(b"HTTP/1.0 413")
+
+
+CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\nContent-Length: 3\r\n\r\n"
+
+
+def test_a_body_in_chunks_is_passed_on_with_its_length(connect: Connect) -> None:
+    """By either case of the digits, with an extension and a trailer; a length beside them counts for nothing."""
+    chunks = b"A;name=value\r\n0123456789\r\n0b\r\n\r\nand more\n\r\n000\r\nX-Trailer: x\r\n\r\n"
+
+    answered = response(connect(), CHUNKED + chunks)
+
+    assert answered.startswith(b"HTTP/1.0 200 ")
+    assert answered.partition(b"\r\n\r\n")[2] == b"0123456789\r\nand more\n"
+
+
+def test_chunks_may_come_one_by_one_from_a_client_that_ends(connect: Connect) -> None:
+    """A half-closed connection after the last chunk is a complete request; the client is told to send its body."""
+    connection = connect()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.sendall(CHUNKED[:-2] + b"Expect: 100-continue\r\n\r\n")
+    told = connection.recv(100)
+    for byte in b"2\r\n{}\r\n0\r\n\r\n":
+        connection.sendall(bytes([byte]))
+    connection.shutdown(socket.SHUT_WR)
+
+    assert told == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert response(connection).endswith(b"\r\n\r\n{}")
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        b"x\r\n",
+        b"0x1\r\nx\r\n0\r\n\r\n",
+        b"-1\r\n",
+        b"1\r\nxx\r\n0\r\n\r\n",
+        b"\r\n",
+        b"1" * 9,
+        b"2\r\n{}\r\n",
+        b"0\r\nX: x\r\n",
+    ],
+)
+def test_chunks_that_are_not_valid_get_400(connect: Connect, chunks: bytes) -> None:
+    """A half-closed connection whose last chunk is missing reads the response too."""
+    connection = connect()
+    connection.sendall(CHUNKED + chunks)
+    connection.shutdown(socket.SHUT_WR)
+
+    assert response(connection).startswith(b"HTTP/1.1 400 ")
+
+
+def test_chunks_that_are_too_long_get_413(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
+    """Together: of the longest body each of its bytes may come by itself."""
+    monkeypatch.setattr(module, "MAX_BODY_BYTES", 2)
+    whole, more = (b"1\r\nx\r\n" * times + b"0\r\n\r\n" for times in (2, 3))
+
+    assert response(connect(), CHUNKED + whole).startswith(b"HTTP/1.0 200 ")
+    assert response(connect(), CHUNKED + more).startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize("encodings", [b"gzip, chunked", b"gzip\r\nTransfer-Encoding: chunked", b"", b"identity"])
+def test_other_transfer_encodings_get_501(connect: Connect, encodings: bytes) -> None:
+    """Neither the proxy nor uWSGI decodes them."""
+    sent = b"POST / HTTP/1.1\r\nTransfer-Encoding: %b\r\n\r\n0\r\n\r\n" % encodings
+
+    assert response(connect(), sent).startswith(b"HTTP/1.1 501 ")
 
 
 def test_a_client_is_told_to_send_its_body(connect: Connect) -> None:
