@@ -17,7 +17,7 @@ from placebench import units
 from placebench.commands import options
 from placebench.commands.interrupts import interrupted_once
 from placebench.commands.output import emit_report, say, set_verbosity, steps, warn
-from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesError, UsageError
+from placebench.errors import PlacebenchError, RunFolderError, TooFewReplicatesError, UndecidedError, UsageError
 
 if TYPE_CHECKING:
     from placebench.compare.compare_run import CompareSettings
@@ -336,8 +336,12 @@ def run_comparison(
         server = stack.enter_context(open_server(run.server)) if data.database == "postgresql" else None
         check_settings(settings.variants, server)
         comparing = CompareRun(data, settings, folder, server)
-        with steps(run.command, comparing.steps) as announce, reported(folder, emit, gates) as reports:
-            comparing.run(announce, note=say)
+        try:
+            with steps(run.command, comparing.steps) as announce, reported(folder, emit, gates) as reports:
+                comparing.run(announce, note=say)
+        except UndecidedError:
+            raise_for_gates(reports[-1], failed_only=True)
+            raise
     raise_for_gates(reports[-1])
     valid, invalid = len(comparing.replicates.valid()), len(comparing.replicates.invalid())
     if settings.replicates and valid < _NEEDED and not comparing.is_decided:

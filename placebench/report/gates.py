@@ -4,13 +4,14 @@ A gate passes if its condition holds for the whole confidence interval, fails if
 inconclusive otherwise. A count without an interval is judged by its value.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import product
 
 from placebench import units
-from placebench.errors import GateFailedError, UndecidedError
+from placebench.errors import GateFailedError, UndecidedError, UsageError
 from placebench.gates import BYTES, COUNT, SECONDS, Gate, Outcome, parse_gate
 from placebench.report.effects import effect_text, needed_text, reason_text, unmeasured_text, value_text
 from placebench.report.model import Check, Report
@@ -25,6 +26,10 @@ _UNITS = {
 
 def parse_gates(texts: Sequence[str]) -> list[Gate]:
     """Parse the gates of a comparison; raise UsageError if a text is not a gate."""
+    for text in texts:
+        if re.match(r"\s*errors\b", text):
+            remedy = "leave the gate out: a variant with more failed requests than its baseline always fails the run"
+            raise UsageError(f"gate {text!r}: errors are not a metric; {remedy}")
     return [parse_gate(text, _UNITS, ratios=True) for text in texts]
 
 
@@ -106,12 +111,26 @@ def with_timed_counts(gates: Sequence[Gate], checks: Sequence[Check], miscounted
     ]
 
 
-def raise_for_gates(report: Report) -> None:
+def after_failure(gates: Sequence[Gate], checks: Sequence[Check]) -> list[Check]:
+    """Return the checks of a run that failed: inconclusive, except for a failed gate on a count.
+
+    Counts are taken before any time, so that a busy machine does not excuse one statement more.
+    """
+    counts = {gate.text for gate in gates if gate.metric in COUNTED}
+    return [
+        each
+        if each.outcome == "failed" and each.name in counts
+        else replace(each, outcome="inconclusive", measured="the run failed")
+        for each in checks
+    ]
+
+
+def raise_for_gates(report: Report, *, failed_only: bool = False) -> None:
     """Raise GateFailedError for the first failed gate, or else UndecidedError for the first inconclusive one.
 
-    A control that was not found counts as an inconclusive gate.
+    A control that was not found counts as an inconclusive gate. failed_only: raise no UndecidedError.
     """
-    for outcome, error in (("failed", GateFailedError), ("inconclusive", UndecidedError)):
+    for outcome, error in (("failed", GateFailedError), ("inconclusive", UndecidedError))[: 1 if failed_only else 2]:
         for check in report.checks:
             if check.outcome == outcome and check.variant:
                 gate = f"gate {check.name!r} {outcome} for {check.variant}:"

@@ -18,7 +18,7 @@ from placebench.report.control import control_result
 from placebench.report.documents import run_document
 from placebench.report.environment import data_text, environment_rows, request_section
 from placebench.report.figures import Figures, compared_rate, compared_users, figures_of
-from placebench.report.gates import judge_gates, needs_control, with_timed_counts, without_control
+from placebench.report.gates import after_failure, judge_gates, needs_control, with_timed_counts, without_control
 from placebench.report.load_sections import (
     block_section,
     latency_section,
@@ -481,7 +481,7 @@ def _checks(figures: Figures, gates: Sequence[Gate]) -> list[Check]:
     if changes := unexecuted_changes(figures.run, figures.comparisons):
         checks = without_machine(gates, checks, changes)
     if head.status == "failed":
-        checks = [replace(each, outcome="inconclusive", measured="the run failed") for each in checks]
+        checks = after_failure(gates, checks)
     errors = [
         Check(
             "errors",

@@ -132,3 +132,53 @@ def test_requests_that_a_locustfile_sends_only_later_are_counted(
     capsys.readouterr()
     counted = json.loads((tmp_path / "run" / "wire-honest.json").read_text())
     assert {1.0} == set(counted["statements"])
+
+
+FAILING = """
+import os
+import sqlite3
+
+seen = 0
+
+
+def wsgi(environ, start_response):
+    global seen
+    seen += 1
+    with sqlite3.connect(os.environ["DATABASE_URL"].removeprefix("sqlite:///")) as connection:
+        for _ in range(int(os.environ["TIMES"])):
+            total = connection.execute("SELECT sum(number) FROM numbers").fetchone()
+    start_response("200 OK" if seen < 450 else "500 Oops", [("Content-Type", "text/plain")])
+    return [str(total[0]).encode()]
+"""
+
+
+@pytest.mark.long
+def test_a_count_fails_its_gate_though_no_replicate_counts(
+    tmp_path: Path, without_profiles: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both variants fail requests once they are timed; one more statement, which was counted before, is exit code 1."""
+    plan = PLAN.replace('KIND = "honest"', 'TIMES = "1"').replace('KIND = "warm"', 'TIMES = "2"')
+    for name, text in (("service.py", FAILING), ("fill.py", SETUP), ("plan.toml", plan)):
+        (tmp_path / name).write_text(text)
+    gates = ["--gate", "statements <= 1x", "--gate", "cpu_s <= 2x"]
+
+    code = main(
+        [
+            "compare",
+            "--plan",
+            str(tmp_path / "plan.toml"),
+            "-n",
+            "2",
+            *gates,
+            "-q",
+            "--json",
+            "-o",
+            str(tmp_path / "run"),
+        ]
+    )
+
+    said = capsys.readouterr()
+    outcomes = {each["name"]: each["outcome"] for each in json.loads(said.out)["checks"]}
+    assert 1 == code
+    assert "3 in a row do not" in (tmp_path / "run" / "summary.md").read_text()
+    assert ("failed", "inconclusive") == (outcomes["statements <= 1x"], outcomes["cpu_s <= 2x"])
