@@ -13,7 +13,7 @@ import random
 import re
 import statistics
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -1231,19 +1231,19 @@ QUIET = 0.1
 @figure
 @where_measured("controls-real.json")
 def controls_real() -> str:
-    runs = raw("controls-real.json")["runs"]
+    runs_by_machine = defaultdict[str, list[dict[str, Any]]](list)
+    for run in raw("controls-real.json")["runs"]:
+        state = "quiet" if run["busy_before"] < QUIET else "busy"
+        runs_by_machine[f"{run['machine']['processor']}, {state}"].append(run)
     rows = []
-    for name, some in (
-        ("quiet", [each for each in runs if each["busy_before"] < QUIET]),
-        ("busy", [each for each in runs if each["busy_before"] >= QUIET]),
-    ):
-        if some:
-            minutes = [each["elapsed_s"] / 60 for each in some]
-            false_alarms = sum(bool({"faster", "slower"} & set(each["verdicts"].values())) for each in some)
-            found = sum(bool(each["found"]) for each in some)
-            took = f"{statistics.median(minutes):.1f} ({max(minutes):.1f})"
-            rows.append((name, len(some), false_alarms, found, took))
-    return table("| Machine | runs | false alarms | control found | minutes, median (longest) |", rows)
+    for name, runs in runs_by_machine.items():
+        minutes = [run["elapsed_s"] / 60 for run in runs]
+        false_alarms = sum(bool({"faster", "slower"} & set(run["verdicts"].values())) for run in runs)
+        found = sum(bool(run["found"]) for run in runs)
+        detectable = statistics.median(run["control"]["detectable"] for run in runs)
+        took = f"{statistics.median(minutes):.1f} ({max(minutes):.1f})"
+        rows.append((name, len(runs), false_alarms, found, f"{100 * detectable:.1f} %", took))
+    return table("| Machine | runs | false alarms | control found | MDE, median | minutes, median (longest) |", rows)
 
 
 @figure
