@@ -52,7 +52,7 @@ def _responses(figures: Figures) -> Iterator[str]:
     if made.equal:
         yield f"Same responses: yes, each response of {join_and(made.checked)} was compared."
     elif made.equal is False:
-        yield f"Same responses: no, {made.difference or 'they differ'}."
+        yield "Same responses: no."
     elif made.off:
         yield f"Same responses: not compared, because {made.off}; that the variants do the same is not shown."
     else:

@@ -110,6 +110,7 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
             "checks": [each.to_json() for each in checks],
         },
         notices=[
+            *([figures.responses.difference] if figures.responses.difference else []),
             *effects.status_sentences(head),
             *effects.unknown_cpu(figures),
             *effects.uncounted(figures),
@@ -270,8 +271,7 @@ def _overview(figures: Figures, results: ExperimentResults) -> list[Table]:
 
 
 def _remarks(figures: Figures, results: ExperimentResults) -> list[str]:
-    """Return lines on differing responses, changes that should show on other requests, interactions, and reasons."""
-    difference = [figures.responses.difference] if figures.responses.difference else []
+    """Return lines on uncompared responses, changes that should show on other requests, interactions, and reasons."""
     reasons: dict[str, dict[str, None]] = {}
     for each in figures.comparisons:
         if each.reason and each.baseline_value is not None:
@@ -282,7 +282,6 @@ def _remarks(figures: Figures, results: ExperimentResults) -> list[str]:
     off = [f"the responses were not compared: {figures.responses.off}"] if figures.responses.off else []
     return [
         *off,
-        *difference,
         *_arrivals(figures),
         *other,
         *results.interaction_sentences,

@@ -80,7 +80,7 @@ def test_other_results_are_refused(cheat: str, keys: str, database: str, expecte
 
     assert code == 1
     assert expected in last
-    assert last_paragraph(run).startswith("Same responses: no, ")
+    assert last_paragraph(run).startswith("Same responses: no. ")
     assert last_paragraph(run).endswith("No speed-up may be claimed.")
 
 

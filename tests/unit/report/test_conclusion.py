@@ -124,7 +124,7 @@ def test_without_the_same_responses_there_is_no_claim(tmp_path: Path) -> None:
     differing = write(tmp_path / "one", FakeRun(variants=("base", "quick"), equal=False, difference="$.a is 1"))
     unknown = write(tmp_path / "two", FakeRun(variants=("base", "quick"), equal=None))
 
-    assert conclusion(figures_of(differing)) == f"Same responses: no, $.a is 1. {NO_CLAIM}"
+    assert conclusion(figures_of(differing)) == f"Same responses: no. {NO_CLAIM}"
     assert conclusion(figures_of(unknown)) == (
         f"Same responses: not known, the run ended before they were compared. {NO_CLAIM}"
     )
@@ -285,15 +285,15 @@ def test_a_variant_that_may_crash_is_named(lost: dict[str, list[int]], expected:
 
 
 def test_how_responses_differ_is_said_once_in_the_markdown(tmp_path: Path) -> None:
-    """The failure that ended the run is the difference, with what to do about it."""
+    """Below the result, before the sentence on how the run ended: it is the failure that ended it."""
     different = f"/orders: quick: $.total: 1 in base, {units.count(2000)} in quick"
     note = error_text(GateFailedError(f"{different}; no speed"))
     failed = FakeRun(variants=("base", "quick"), equal=False, difference=different, status="failed", note=note)
     report = build_report(write(tmp_path / "run", failed))
 
     assert " ".join(render_markdown(report).split()).count("1 in base, 2 000 in quick") == 1
-    assert "This run failed: the report shows" in report.notices[0]
-    assert different in report.remarks
+    assert different == report.notices[0]
+    assert "This run failed: the report shows" in report.notices[1]
 
 
 def test_the_markdown_ends_with_it(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_the_terminal_prints_no_speed_of_wrong_responses(tmp_path: Path) -> None
 
     assert text_of(results.load(write_run(tmp_path / "run", run))).splitlines() == [
         "The variants do not do the same, so no speed is printed.",
-        "  tuned against naive: candidate 17 differs",
+        "tuned against naive: candidate 17 differs",
     ]
 
 
