@@ -8,11 +8,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 
 from placebench import units
 from placebench.compare.keep.records import MEASURED, ChangedPlan, FailedPart, RunHead
 from placebench.profiler.analysis.difference import Frame
-from placebench.profiler.model.shortened_sql import shortened
+from placebench.profiler.model.shortened_sql import one_line, shortened
 from placebench.report.environment import masked
 from placebench.report.figures import Figures
 from placebench.report.model import Column
@@ -255,12 +256,26 @@ def shorten_statement(sql: str) -> str:
 
 
 def shorten_statements(statements: Sequence[str]) -> list[str]:
-    """Return the short forms of several statements; of different ones that have the same form, more of their texts."""
-    forms = Counter(shorten_statement(each) for each in set(statements))
-    return [
-        short if forms[short := shorten_statement(each)] == 1 else shortened(each, _MAX_STATEMENT_LENGTH)
-        for each in statements
-    ]
+    """Return the short forms of several statements; of different ones that have the same form, more of their texts.
+
+    A text that is too long leaves out columns: the ones that all have if other columns differ, else all but the first.
+    """
+    words = {each: one_line(each).replace(",", " ,").split() for each in statements}
+    alike = defaultdict[str, list[list[str]]](list)
+    for statement, its_words in words.items():
+        alike[shorten_statement(statement)].append(its_words)
+    shown = []
+    for statement in statements:
+        short, line = shorten_statement(statement), one_line(statement)
+        if len(alike[short]) > 1:
+            at_each_place = zip(*alike[short], strict=False)
+            common = [words_here[0] for words_here in takewhile(lambda each: len(set(each)) == 1, at_each_place)]
+            if len(line) > _MAX_STATEMENT_LENGTH and "from" not in map(str.lower, common):
+                different = " ".join(words[statement][len(common) :]).replace(" ,", ",").lstrip(" ,")
+                line = f"{words[statement][0]} … {different}"
+            short = shortened(line, _MAX_STATEMENT_LENGTH)
+        shown.append(short)
+    return shown
 
 
 def frame_labels(parts: Sequence[PartChange[Frame]]) -> list[str]:

@@ -227,6 +227,17 @@ def test_different_statements_have_different_names() -> None:
     assert ["select … book", "select … book"] == shorten_statements([listed, listed])
 
 
+def test_long_statements_that_differ_in_a_column_show_it() -> None:
+    """Not the columns before it; of those that differ behind their columns, the first column stays."""
+    columns = ", ".join(f"book.column_{i}" for i in range(9))
+    without, added = f"SELECT {columns} FROM book", f"SELECT {columns}, book.history, book.size FROM book"
+
+    assert ["SELECT … FROM book", "SELECT … book.history, book.size FROM book"] == shorten_statements([without, added])
+    assert ["SELECT book.column_0, … FROM book WHERE id = $1", "SELECT book.column_0, … FROM book"] == (
+        shorten_statements([f"{without} WHERE id = $1", without])
+    )
+
+
 def test_more_says_of_what_and_than_what() -> None:
     """The first verdict of them names the metric and the baseline, whichever it is."""
     said = several_headline([SLOWER, ALIKE], NAMES, many="2 variants", baseline="naive")
