@@ -60,7 +60,7 @@ class Gate:
 
 
 def parse_gate(text: str, metrics: Mapping[str, Mapping[str, float]], *, ratios: bool = False) -> Gate:
-    """Return the gate that is written in *text*.
+    """Parse the gate in *text*.
 
     metrics: the metrics of the command, each with its units. ratios: whether there is a base to compare with. The unit
     may be omitted if the metric's name has it, as in cpu_s. Raises UsageError if *text* is not a gate.

@@ -196,7 +196,7 @@ def _run(given: LoadCommandOptions) -> int:
 
     given = _with_request_of_url(given)
     if given.db and not (given.check_writes or given.locustfile or given.slo):
-        raise LoadError("--db without --check-writes or --slo: nothing is looked for there")
+        raise LoadError("--db is read only with --check-writes or --slo: add one of them, or leave --db out")
     if given.replicates is not None and not given.slo:
         raise LoadError("--replicates without --slo: only the search for a capacity is repeated")
     if given.mode and not given.profile:

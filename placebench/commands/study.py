@@ -140,11 +140,11 @@ def _run_workers(given: StudyWorkersOptions) -> int:
                 f"{option} is for the way {way}, which --ways leaves out: add {way}, or leave {option} out"
             )
     if given.coroutine and command:
-        raise UsageError("--async is for a function: a command is started by the event loop itself")
+        raise UsageError("--async is for a function, and a command starts its own event loop: leave one of them out")
     if given.coroutine and not FUNCTION.fullmatch(given.coroutine):
         raise UsageError(f"--async {given.coroutine!r}: expected MODULE:FUNCTION, as in shop:fetch_orders")
     if command and given.python:
-        raise UsageError("--python is for a function: a command names its own program")
+        raise UsageError("--python is for a function, and a command names its own program: leave --python out")
     check_count(given.count)
     quick, cores = given.preset == "quick", len(os.sched_getaffinity(0))
     work = Work(function, command, given.coroutine or "", given.count or "", timeout_s=given.timeout or TIMEOUT_S)

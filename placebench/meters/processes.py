@@ -66,7 +66,7 @@ def read_cpu_by_pid(pids: Iterable[int]) -> dict[int, float]:
 
 
 def read_tree_cpu_s(pids: Iterable[int]) -> float:
-    """Return the CPU seconds so far of the processes and their ended children; the children's in steps of 10 ms."""
+    """Return the CPU seconds used by the processes and by their ended children, which are counted in 10 ms steps."""
     return sum(read_cpu_s(pid) + read_ended_cpu_s(pid) for pid in pids)
 
 

@@ -1,7 +1,7 @@
 """The SQL profiler for any SQLAlchemy application: where the time of one request went, from pool to plan.
 
 The main class is `SqlProfiler`; it fills a `Recording` of `Statement`s and `Transaction`s, with its `findings()` and
-`diff()`. Every name is loaded on first use: the pytest plugin, in every user's run of pytest, loads none.
+`diff()`. Names are loaded on first use: the pytest plugin, which each run of pytest imports, loads none of them.
 """
 
 from typing import TYPE_CHECKING

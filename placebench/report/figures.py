@@ -276,7 +276,7 @@ def figures_of(run: Run) -> Figures:
 
 
 def _part_changes(run: Run, baseline: str, variant: str) -> list[PartChange[Frame]]:
-    """Compare the frames of the profiled replicates; without any, of the two flame graphs, which gives no intervals."""
+    """Compare the frames of the profiled replicates; without any, those of the flame graphs, without intervals."""
     profiled: dict[int, dict[str, dict[Frame, float]]] = defaultdict(dict)
     for each in run.profiled_replicates:
         profiled[each.replicate][each.variant] = {(name, place): self_s for name, place, self_s in each.frames}

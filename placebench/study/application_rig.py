@@ -141,7 +141,7 @@ class PlacedVariants:
         self._placed: list[tuple[Variant, Variant | Exception]] = []
 
     def variant(self, wanted: Variant) -> Variant:
-        """Return the variant in its place; raises the error of the first attempt again if that failed."""
+        """Return the variant with its files in place; if the first attempt failed, its error is raised again."""
         origin = replace(wanted, name="", workers=(1, 1), server="")  # what variants in one place have in common
         found = next((placed for other, placed in self._placed if other == origin), None)
         if found is None:
@@ -257,7 +257,7 @@ class CellRig:
         return self._ready[name]
 
     def _database(self, data: OwnData) -> VariantDatabases:
-        """Return the databases with this data, which is filled once."""
+        """Return the databases with this data, made on first use; if that failed, its error is raised again."""
         for wanted, found in self._databases:
             if wanted == data:
                 if isinstance(found, Exception):

@@ -264,7 +264,7 @@ _ROLES: Mapping[str, Role] = {"threads": "baseline", "forks": "variant", "spawne
 
 
 def results(run: Run) -> StudyResults:
-    """Return one row per way and number of workers, each compared with the first one, and throughput against USS."""
+    """Return one row per kind and number of workers, each compared with the first, and throughput against USS."""
     found = list(valid_points(run))
     rows = [_row(point, made, found[0][1]) for point, made in found]
     return StudyResults(

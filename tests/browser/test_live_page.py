@@ -218,7 +218,7 @@ def test_one_is_kept_and_the_rest_cleared(opened: Any, live: Live) -> None:
 
 @pytest.mark.long
 def test_a_recording_is_shared_as_one_file(opened: Any, visit: Callable[..., Any], tmp_path: Path) -> None:
-    """It opens without the command, and asks nobody for anything."""
+    """The downloaded page opens without the command, and requests nothing but itself."""
     opened.page.locator("#row-4 .name").click()
     with opened.page.expect_download() as download:
         opened.page.click("#share")

@@ -136,7 +136,7 @@ def test_an_executemany_is_a_message_for_each_set_of_parameters(profiler: SqlPro
 
 
 def test_savepoints_and_a_failure_inside_of_one(profiler: SqlProfiler, engine: Engine) -> None:
-    """The statement has its error, the transaction goes on."""
+    """The failed statement has its error, and the transaction continues after the rollback to the savepoint."""
     with profiler.record("savepoint") as recording, engine.begin() as connection:
         with pytest.raises(exc.ProgrammingError), connection.begin_nested():
             connection.execute(text("select nope"))

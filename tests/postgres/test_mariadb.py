@@ -34,7 +34,7 @@ TOPOLOGY = find_topology("nested-perfload", trees=3, seed=1, utilization=0.5)
 
 
 def test_a_failed_installation_shows_its_cause(mariadb: MariaDbServer) -> None:
-    """The error says what the server said when its files could not grow, without the advice that follows it."""
+    """The error has the server's message that its files could not grow, without the advice that follows it."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
     try:

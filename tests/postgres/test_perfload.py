@@ -136,7 +136,7 @@ def test_the_comparison_has_its_blocks(finished: results.Run) -> None:
 
 
 def test_each_profile_is_one_page_with_the_frames_of_the_search(finished: results.Run) -> None:
-    """The flame of both variants names our functions and fetches nothing; four requests of 2 users are in it."""
+    """The flame graphs of both variants hold four requests, name the function of the search, and load no fonts."""
     for variant in ("naive", "tuned"):
         page, speedscope = finished.profile(variant), finished.speedscope(variant)
 

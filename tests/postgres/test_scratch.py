@@ -248,7 +248,7 @@ def test_a_creator_killed_before_its_mark(server: Server, capsys: pytest.Capture
 def test_a_database_that_cannot_be_dropped_is_told(
     server: Server, killed: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The others go, and the server's reason is the line."""
+    """The command ends with exit code 2 and prints the server's reason; a second attempt can drop the database."""
     _, database = killed
     run(server.url, f"ALTER DATABASE {database} IS_TEMPLATE true")
     try:

@@ -346,7 +346,7 @@ def read_executed(folder: Path) -> list[ExecutedChange]:
 
 @dataclass(frozen=True)
 class ChangedPlan(Record):
-    """A statement that the database runs by another plan in a variant than in the baseline; a line of plans.jsonl."""
+    """A statement whose plan in a variant differs from that in the baseline; a line of plans.jsonl."""
 
     baseline: str
     variant: str

@@ -131,7 +131,7 @@ class KneeLoad:
                 return
 
     def saturate(self, alone_s: float) -> Saturated:
-        """Load the service with users that wait for nothing but responses, and name what was full."""
+        """Load the service with users who wait only for responses, and name the resource that was full."""
         users = max(_SATURATING_USERS, self._spec.processes)
         for attempt in range(_SATURATION_STEPS):
             spec = replace(self._spec, users=users, time_s=self._step_s, requests=None)

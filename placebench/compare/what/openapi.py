@@ -154,7 +154,7 @@ class _Document:
     def _object(self, schema: Mapping[str, Any]) -> tuple[Any, bool]:
         """Return an object with the required properties of all parts, and with those that have an example.
 
-        A part that does not say which are required has all.
+        All properties of a part without `required` count as required.
         """
         whole, is_known = dict[str, Any](), True
         parts = schema.get("allOf")
@@ -308,7 +308,7 @@ def _invented(schema: Mapping[str, Any]) -> Any:
 
 
 def _number(schema: Mapping[str, Any], *, is_integer: bool) -> float:
-    """Return 1, or the number nearest to it that a schema's limits permit, or a multiple of its multipleOf."""
+    """Return a number for a schema: its minimum, else 1 or a lower maximum, rounded up to a multiple of multipleOf."""
     low, is_above = _limit(schema, "minimum", "exclusiveMinimum")
     high, is_below = _limit(schema, "maximum", "exclusiveMaximum")
     if is_integer:

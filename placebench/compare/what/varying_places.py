@@ -84,7 +84,7 @@ def _varying_paths(before: Any, after: Any, place: str) -> Iterator[str]:
 
 
 def _below(place: str, key: str) -> str:
-    """Return the path of a key; that of its object for a key that no path can hold."""
+    """Return the path of a key, or the path of its object if the key cannot be written in a path."""
     if re.fullmatch(r"[\w-]+", key):
         return f"{place}.{key}"
     if "'" not in key:

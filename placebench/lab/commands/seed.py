@@ -106,7 +106,7 @@ def _confirm_reset(url: str) -> None:
         raise UsageError(f"{held}; --reset would remove them, so nothing was done: give --yes too, or another --db")
     warn(f"{held}\nType yes to remove them all:")
     if sys.stdin.readline().strip().lower() != "yes":
-        raise UsageError("nothing was removed")
+        raise UsageError("nothing was removed: expected yes")
 
 
 @contextmanager

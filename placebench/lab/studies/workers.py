@@ -92,7 +92,10 @@ def run(given: WorkersOptions) -> int:
     if any(server in EVENT_LOOPS for *_, server in mixes):
         variant(f"{given.variant}+driver:{given.driver}")
         if strange := [name for name in workloads if name.startswith("state")]:
-            raise PlacebenchError(f"--workloads {strange[0]}: memory shared by a fork, and event loops are not forked")
+            raise PlacebenchError(
+                f"--workloads {strange[0]} measures memory shared by a fork, and event loops are not forked: "
+                "leave out the workload, or the servers with an event loop"
+            )
     requests = given.default(_REQUESTS)
     study = WorkersStudy(
         mixes=mixes,

@@ -145,7 +145,7 @@ class CpuAccount:
         _ACCOUNTS.add(self)
 
     def _forget(self) -> None:
-        """Begin anew: a forked process has no other thread of its parent, which may hold the lock, and no CPU time."""
+        """Reset the account in a forked process, which has used no CPU and lacks the thread that held the lock."""
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._running = 0

@@ -506,7 +506,7 @@ class _UnkeptStatement(PendingStatement):
 
 
 class PendingCheckout:
-    """A connection that a pool gave out, until it is given back; *pool* is a pool of SQLAlchemy or None.
+    """A connection from its checkout until it is returned; *pool* is SQLAlchemy's pool, or None for another one.
 
     database: the address that names the pool if it has no name of its own.
     """
@@ -531,7 +531,7 @@ class PendingCheckout:
         self._limit: int | None = pool.size() + pool._max_overflow if has_limit else None
 
     def end(self) -> None:
-        """Record that the connection is given back now."""
+        """Record that the connection is returned to its pool now."""
         self._returned = self._clock()
 
     def to_checkout(self, origin: float) -> Checkout:

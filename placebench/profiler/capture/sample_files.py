@@ -51,7 +51,7 @@ def join_samples(recording: RecordingData, path: Path) -> tuple[FlameSession, st
     ]
     line = max(lines, key=lambda each: (each.matched_count, each.sample_count), default=None)
     if line is None or not line.sample_count:
-        raise ProfilerError(f"{path} has no sample of when {recording.name} was recorded: were both made in one run?")
+        raise ProfilerError(f"{path} has no sample of the time of {recording.name}: were both made in one run?")
     session = make_session(
         list(line.records()),
         [_root(thread) for thread, each in zip(threads, lines, strict=True) if each is line],

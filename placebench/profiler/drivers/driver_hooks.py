@@ -342,7 +342,7 @@ def adopt_connection(recorder: CallRecorder, dbapi_connection: object) -> None:
 
 
 def _loaded_class(module: str, name: str) -> Any:
-    """Return a class of a module that is loaded, else (), of which nothing is an instance.
+    """Return the class if its module is loaded; else (), of which nothing is an instance.
 
     A module that another thread is importing may lack the class, but then no connection is of that class.
     """

@@ -53,7 +53,7 @@ class Hooks(StatementHooks):
         return "one engine of SQLAlchemy" if self.patches is None else f"SQLAlchemy and {self.patches}"
 
     def unseen_drivers(self) -> list[str]:
-        """Return the drivers that have been imported and have no hooks, only SQLAlchemy's; none for one engine."""
+        """Return the imported drivers that have no hooks beside SQLAlchemy's; none if only one engine is recorded."""
         return [] if self.patches is None else self.patches.unseen()
 
     def take_over(self, drivers: DriverHooks) -> None:

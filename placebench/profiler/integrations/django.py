@@ -91,7 +91,7 @@ class DjangoMiddleware:
 
 
 def _comment_statements() -> None:
-    """Put a comment with route and view behind each statement of Django's connections, existing and new ones."""
+    """Append a comment with route and view to each statement of Django's connections, both existing and new."""
 
     def comment(connection: Any, **_: object) -> None:
         if _execute_commented not in connection.execute_wrappers:

@@ -174,7 +174,7 @@ def _as_main_program(program: Program) -> Iterator[None]:
 
 @contextmanager
 def _leaving(leave: Callable[[int], int]) -> Iterator[None]:
-    """Call *leave* before an `os._exit` in this process; calls by code that already holds the function are missed."""
+    """Call *leave* before this process calls `os._exit`; code that has imported the function already is not seen."""
     process, exit_now = os.getpid(), os._exit
 
     def leave_and_exit(status: int) -> NoReturn:

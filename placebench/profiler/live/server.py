@@ -291,7 +291,7 @@ class _Request(BaseHTTPRequestHandler):
         return "placebench"
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
-        """Log no requests: the terminal is that of the program which is profiled."""
+        """Log no requests, because the terminal belongs to the profiled program."""
 
 
 def _number(query: dict[str, list[str]], name: str) -> int:

@@ -152,7 +152,7 @@ def _has_odd_quotes(sql: str, start: int) -> bool:
 
 
 def _end_of_comment(sql: str, start: int) -> int:
-    """Return where the comment that begins at *start* ends, with the comments that are nested in it."""
+    """Return the end of the comment that begins at *start*, including the comments nested in it."""
     depth = 0
     for match in _NESTED.finditer(sql, start):
         depth += 1 if match.group() == "/*" else -1

@@ -111,9 +111,9 @@ def write_flame_page(
 ) -> None:
     """Write the session as one HTML file of at most 20,000 frames, which a browser opens without a network.
 
-    The flame graph and the table of its statements need no JavaScript; pyinstrument's viewer below them does, and has
-    its text instead. If a large session is folded, the page says how. If pyinstrument cannot be used, the page has
-    no viewer, and says why.
+    The flame graph and the table of its statements need no JavaScript. pyinstrument's viewer below them needs it, and
+    is replaced by text without it. If a large session is folded, the page says how. If pyinstrument cannot be used, the
+    page has no viewer, and says why.
 
     title: the name of the profiled program, such as the variant's. requests: how many were merged into the session.
     notes: remarks for the reader, such as the notes of the recordings. back: the link to the overview.

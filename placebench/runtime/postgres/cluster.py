@@ -284,7 +284,7 @@ def copy_primary(node: ClusterNode, password: str, source: str, addresses: Seque
 
 
 def conninfo(nodes: Iterable[tuple[str, int]]) -> str:
-    """Return libpq's connection string to the primary among these addresses and ports, without the password."""
+    """Return libpq's connection string, without the password, for the primary among these addresses and ports."""
     hosts, ports = zip(*nodes, strict=True)
     given = {
         "host": ",".join(hosts),

@@ -72,7 +72,7 @@ sys.exit(main(["profile", "run", "script.py"]))
 @pytest.mark.parametrize("place", ["in a module", "in a class"])
 @pytest.mark.parametrize("module", ["placebench.commands.profile.run", "placebench.profiler.integrations.application"])
 def test_an_interrupt_while_the_command_is_imported(module: str, place: str, tmp_path: Path) -> None:
-    """One line, also where Python before 3.12 makes a RuntimeError of it."""
+    """It is reported in one line, even if Python before 3.12 turns it into a RuntimeError."""
     (tmp_path / "script.py").write_text("")
     command = [sys.executable, "-c", INTERRUPTED_IMPORT, module, place]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -61,7 +61,7 @@ def test_workers_that_are_still_starting_are_stopped_at_once(served: Served) -> 
 
 
 def test_a_server_that_still_loads_its_application_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has no workers and no request in flight, and takes no signal: the time that a master has is not waited for."""
+    """A server without workers has no request in flight and ignores signals, so it is killed without a grace period."""
     monkeypatch.setattr(UwsgiServer, "_grace_s", 1000.0)
     (tmp_path / "slow_app.py").write_text("import time\nopen('loads', 'w').close()\ntime.sleep(1000)\n")
     environment = {"PYTHONPATH": str(tmp_path)}
@@ -76,7 +76,7 @@ def test_a_server_that_still_loads_its_application_is_killed(tmp_path: Path, mon
 
 
 def test_requests_in_flight_are_answered_before_the_end(served: Served) -> None:
-    """A request that sleeps when the server is told to stop is answered whole."""
+    """A request that is asleep when the server is told to stop gets its whole response."""
     server = served(threads=2)
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(get, server.url, "/work?sleep=0.7&size=2500000")

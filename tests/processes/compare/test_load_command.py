@@ -133,7 +133,7 @@ def test_a_redirect_to_a_login_is_a_failure(served: Served, capsys: pytest.Captu
 
 
 def test_a_login_that_fails_ends_the_load(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its status is named, and nothing was measured."""
+    """The error names the status of the login, and nothing is measured."""
     login = ["--login", "GET /login", "--login", "POST /login name=bob"]
     exit_code = main(["load", served().url, *login, "--request", "/private", "--requests", "3"])
 

@@ -145,7 +145,7 @@ def test_what_is_too_much_is_told_with_statement_and_place() -> None:
 
 @pytest.mark.parametrize(("number", "last"), [(10, "      1 from /app/views.py:7 view"), (22, "  and 12 more")])
 def test_ten_statements_are_told_the_most_frequent_first(number: int, last: str) -> None:
-    """Of each its places, the most frequent first; those that have none are not counted there."""
+    """Each statement is followed by its call sites, the most frequent first, without executions that have none."""
     there = replace(STATEMENT, fingerprint="often", sql="s" * 121, caller=Caller("/app/views.py", 9, "list"))
     often = [replace(there, caller=STATEMENT.caller), there, there, replace(there, caller=None)]
     others = [replace(STATEMENT, fingerprint=f"f{place}") for place in range(number - 1)]

@@ -174,7 +174,7 @@ def test_other_transfer_encodings_get_501(connect: Connect, encodings: bytes) ->
 
 
 def test_a_client_is_told_to_send_its_body(connect: Connect) -> None:
-    """With Expect: 100-continue it waits for that."""
+    """A client that sends Expect: 100-continue gets that response before it sends the body."""
     connection = connect()
     connection.sendall(b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
     told = connection.recv(100)

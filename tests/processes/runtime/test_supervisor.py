@@ -370,7 +370,7 @@ for number in range(20):
 
 
 def test_kill_9_of_the_parent_at_any_moment_of_the_start(tmp_path: Path, eventually: Callable[..., bool]) -> None:
-    """From the first system call to a folder that has been made: all shepherds end, and no folder is left."""
+    """Wherever the parent is killed from its first system call to the made folder, no process and no folder is left."""
     environment = {**os.environ, "KILLED_IN": str(tmp_path)}
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], env=environment, check=True, timeout=300)
 

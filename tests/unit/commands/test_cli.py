@@ -172,7 +172,7 @@ def test_a_text_is_no_bug(
     ids=" ".join,
 )
 def test_a_line_that_says_too_little(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """What is missing, and where to read more; no usage of twenty lines before it."""
+    """The error is one line that ends with the command whose --help says more."""
     assert 2 == main(line)
 
     (said,) = capsys.readouterr().err.splitlines()

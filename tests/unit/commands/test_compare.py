@@ -66,7 +66,7 @@ def test_a_wrong_key_of_an_experiment(capsys: pytest.CaptureFixture[str], tmp_pa
 
 
 def test_a_run_of_a_newer_format_is_left_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Neither its page nor a difference is made; it is named."""
+    """Neither `report open` nor `report diff` writes anything for the run, and the error names it."""
     newer = '{"format_version": 99, "name": "later"}'
     (tmp_path / "run.json").write_text(newer)
     folder = str(tmp_path)

@@ -34,7 +34,7 @@ def recording(tmp_path: Path) -> Path:
 
 
 def test_a_note_between_two_steps_is_not_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    """What fails and is repeated is reported, and the steps keep their numbers."""
+    """A message between the steps is printed without a number, and the steps keep theirs."""
     with steps("compare", 2) as announce:
         announce("seed")
         announce("replicate 1")

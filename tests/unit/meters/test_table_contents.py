@@ -46,7 +46,7 @@ def change(url: str, *statements: str) -> None:
 
 
 def test_a_changed_row_changes_its_table_alone(url: str) -> None:
-    """Named with its rows; rows that lie in another order are the same, and so is a new table without rows."""
+    """The difference names the table and its rows; the order of the rows and a new empty table make none."""
     before = read_tables(url)
     change(
         url, "DELETE FROM fruit WHERE id = 1", "INSERT INTO fruit VALUES (1, 'pear')", "CREATE TABLE more (id integer)"

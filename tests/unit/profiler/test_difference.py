@@ -97,7 +97,7 @@ def test_a_changed_plan_is_told(before: Recording, after: Recording) -> None:
 
 
 def test_a_file_is_known_from_where_python_found_it() -> None:
-    """Not by the folder that it is installed in; what lies nowhere keeps its last two names."""
+    """The longest folder of the Python path is removed; a file in none of them keeps its last two names."""
     path = ["", ".", "/venv/lib/site-packages", "/app"]
 
     assert relative_place("/venv/lib/site-packages/sqlalchemy/engine/base.py", path) == "sqlalchemy/engine/base.py"

@@ -76,7 +76,7 @@ def test_four_times_or_from_two_lines_or_in_five_requests_is_none() -> None:
     ],
 )
 def test_chunks_of_one_load_or_write_are_no_n_plus_one(chunk: dict[str, Any], single: dict[str, Any]) -> None:
-    """From 50 rows per statement on; a read by the values that it looks for, not by the rows that it returns."""
+    """A chunk has 50 rows or more; for a read the values that it looks for count, not the rows that it returns."""
     assert kinds(*[statement(**chunk)] * 10) == []
     assert kinds(*[statement(**single)] * 10) == [("n+1", 10)]
 

@@ -241,7 +241,7 @@ INTERVALS = st.lists(st.tuples(st.floats(0, 100), st.floats(0.001, 20)), max_siz
 
 @given(st.lists(st.floats(-10, 110)), INTERVALS, st.booleans())
 def test_time_is_conserved(taken: list[float], intervals: list[tuple[float, float]], holds: bool) -> None:
-    """Whatever the samples and the statements are, also overlapping ones of two tasks, and those outside."""
+    """The records last 60 s for any samples and statements, even if these overlap or lie outside the session."""
     samples = [(at, [f"f{number}"]) for number, at in enumerate(sorted(taken))]
     edges = [StackInterval(start, start + seconds, ["sql"]) for start, seconds in intervals]
 

@@ -37,7 +37,7 @@ MADE = session(
 
 
 def test_only_time_that_was_not_measured_has_a_margin() -> None:
-    """Of 10 s 6 are estimated, by 60 of 100 samples; the interval of their shares is that of scipy."""
+    """60 samples estimate 6 of 10 s; the margin is the longer side of scipy's Wilson interval."""
     error = SamplingError.of(MADE)
 
     assert SamplingError(10.0, 6.0, 60.0, 0.005) == error

@@ -34,7 +34,7 @@ def test_counts_are_compared_and_times_are_not_judged(tmp_path: Path) -> None:
 
 
 def test_another_seed_is_said(tmp_path: Path) -> None:
-    """Runs of different data are shown, with the reason to doubt."""
+    """Runs with different seeds are compared, and the report names the seeds as another condition."""
     document = difference_report(run(tmp_path / "a", 11.0), run(tmp_path / "b", 11.0, seed=2)).document
 
     assert document["other_conditions"] == ["another seed: 1 before, 2 after"]

@@ -70,7 +70,7 @@ def test_what_is_no_url_of_ours(written: str, complaint: str) -> None:
     ],
 )
 def test_a_url_that_does_not_answer(url: str, complaint: str) -> None:
-    """One line names user, host, port and database with the driver's reason, never the password."""
+    """The error is one line with user, host, port, database and the driver's reason, and without the password."""
     with pytest.raises(DatabaseError, match=complaint) as caught:
         check_database(url)
 

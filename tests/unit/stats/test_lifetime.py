@@ -132,7 +132,7 @@ def test_a_leak_is_a_slope_of_the_memory() -> None:
 
 
 def test_some_forty_requests_show_no_leak() -> None:
-    """A step of the memory, such as that of a first garbage collection, would be taken for one."""
+    """In so few requests one step of the memory, such as that of a first garbage collection, would look like a leak."""
     few = [
         replace(block, counters={**block.counters, "served": block.counters["served"] // 20})
         for block in blocks_of(noisy(4), lambda name, served: 5e7 if name == "new" and served > 300 else 4e7)

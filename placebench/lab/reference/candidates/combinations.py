@@ -275,7 +275,7 @@ class Combinations(ABC, Generic[_Solution]):
         """Return whether each same_subtree is met: one of its groups' providers is above all others.
 
         A same_subtree is checked once all of its groups are placed.
-        checked: the number of first groups whose solutions are known to be allowed together.
+        checked: how many of the first groups are already known to be allowed together.
         """
         for groups in self._subtrees:
             if checked <= groups[-1] < len(placed):

@@ -46,7 +46,7 @@ class PerPool(Generic[_T]):
         self._lock = Lock()
 
     def of(self, engine: Engine, make: Callable[[], _T]) -> _T:
-        """Return the object of the engine's pool, made at the first call."""
+        """Return the object of the engine's pool; the first call makes it."""
         with self._lock:
             found = self._made.get(engine.pool)
             if found is None:

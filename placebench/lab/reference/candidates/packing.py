@@ -247,7 +247,7 @@ class Packing:
 
 
 def _run_ends(items: Sequence[object]) -> list[int]:
-    """Return for each item the end of the run of equal neighbors in which it is."""
+    """Return for each item the end of the run of equal neighbors that contains it."""
     ends = [len(items)] * len(items)
     for number in reversed(range(len(items) - 1)):
         ends[number] = ends[number + 1] if items[number] == items[number + 1] else number + 1

@@ -34,7 +34,7 @@ class PgSnapshot:
         return transaction < self.oldest or (transaction < self.end and transaction not in self.running)
 
     def follows(self, other: "PgSnapshot") -> bool:
-        """Return whether this snapshot shows all that *other* shows; one of two snapshots of a server always does."""
+        """Return whether this snapshot shows all that *other* shows; of two of one server at least one does."""
         return other.end <= self.end and not any(map(other.shows, self.running))
 
 

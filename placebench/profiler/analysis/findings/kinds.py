@@ -99,7 +99,7 @@ class Finding:
 
     @property
     def shortened_sql(self) -> str:
-        """The statement on one line."""
+        """The SQL of the finding's statement, on one line of at most 160 characters; empty if it has none."""
         return shortened(self.sql or "", 160)
 
     def to_json(self) -> dict[str, Any]:

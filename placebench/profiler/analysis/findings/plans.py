@@ -18,7 +18,7 @@ _NOT_COUNTED = frozenset({"BitmapAnd", "BitmapOr", "Recursive Union", "WorkTable
 
 
 def _sequential_scans(statements: Statements, recording: RecordingData, limits: Limits) -> Iterator[Finding]:
-    """Find sequential scans of whole tables that keep few rows, by a condition or by a LIMIT of sorted ones."""
+    """Find sequential scans that read a whole table for a few rows: by a condition, or by a LIMIT after a sort."""
     statements = [replace(each, plan=each.plan and _with_whole_tables(each.plan)) for each in statements]
     yield from _found(
         "sequential scan",

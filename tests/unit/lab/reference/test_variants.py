@@ -174,7 +174,7 @@ def test_the_collector_is_seldom_at_work_wherever_the_name_does_not_forbid_it() 
 
 
 def test_the_heap_is_kept_by_the_algorithms_beside_the_series() -> None:
-    """Unless the name takes it away; tuned leaves it to the C library."""
+    """dedup and cached keep freed memory unless the name has -heap; naive and tuned leave it to the C library."""
     names = ("naive", "tuned", "dedup-heap", "dedup", "cached")
 
     assert [variant(name).worker.heap for name in names] == [

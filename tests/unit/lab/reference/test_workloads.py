@@ -18,7 +18,7 @@ def test_a_chain_of_numbers_is_the_same_everywhere() -> None:
 
 
 def test_the_state_is_read_in_fiftieths() -> None:
-    """100 records are two a part; part 51 is part 1 again."""
+    """Of 100 records, each of the 50 parts has two, and part 51 is part 1 again."""
     client = Client(workload(SMALL))
     second, again = client.get("/state/1").json, client.get(f"/state/{PARTS + 1}").json
 

@@ -142,7 +142,7 @@ def test_an_application_goes_by_the_name_that_it_was_given(tmp_path: Path) -> No
 
 
 def test_an_application_without_a_name_keeps_its_secrets(tmp_path: Path) -> None:
-    """What it was handed in env= is in no table, no sentence and no page."""
+    """The values of its env= appear in no table, no sentence and no page."""
     service = "app=shop.wsgi:application,env=SECRET_KEY=c0ffee"
     folder = write_matrix(tmp_path, {(service, kind): 1.0 for kind in ("postgresql", "sqlite")})
 

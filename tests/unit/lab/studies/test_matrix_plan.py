@@ -120,7 +120,7 @@ def write_python(path: Path, packages: dict[str, str]) -> None:
 
 
 def test_versions_are_put_before_what_is_installed(tmp_path: Path) -> None:
-    """A release of Placement and drivers by their packages; revisions of an application; the rest as it was."""
+    """Releases of Placement and of drivers are pinned as packages; Python and SQLAlchemy stay as they are installed."""
     write_python(tmp_path / "python", {"python": "3.12.1", "sqlalchemy": "2.1.9"})
     axes = {"service": ["placement"], "version": ["installed", "15.0.0"], "driver": ["2.9.10"], "python": ["python"]}
     matrix = Matrix("m", "?", axes, {}, [Job(1, 1)], folder=tmp_path)

@@ -23,7 +23,7 @@ from placebench.cli import main
         ("workers", ["--mixes", "0x4"], "--mixes '0x4': expected processes x threads"),
         ("workers", ["--mixes", "9x9"], "--mixes '9x9': expected processes x threads"),
         ("workers", ["--mixes", "1x4@gunicorn"], "--mixes '1x4@gunicorn': expected processes x threads"),
-        ("workers", ["--mixes", "1x4@uvicorn"], "--workloads state: memory shared by a fork"),
+        ("workers", ["--mixes", "1x4@uvicorn"], "--workloads state measures memory shared by a fork"),
         ("workers", ["--mixes", "1x4@uvicorn", "--variant", "cached"], "no variant 'cached+driver:asyncpg'"),
         ("workers", ["--workloads", "rest"], "--workloads names 'rest': expected compute, query, state"),
         ("breakdown", ["--endpoints", "rest"], "--endpoints names 'rest': expected no-op, candidates"),

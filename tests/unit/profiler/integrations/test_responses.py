@@ -266,7 +266,7 @@ def test_a_file_is_left_to_the_server() -> None:
 
 
 def test_an_error_after_the_start_replaces_the_response() -> None:
-    """As WSGI allows with exc_info while no header was sent."""
+    """WSGI allows a second start_response with exc_info until the headers are sent."""
 
     def application(environ: dict[str, Any], start_response: Any) -> Any:
         start_response("200 OK", html_headers())

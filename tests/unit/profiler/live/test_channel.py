@@ -13,7 +13,7 @@ from placebench.profiler.live.channel import MAX_QUEUED, VARIABLE, RecordingRece
 
 @pytest.mark.processes
 def test_what_is_sent_is_received_also_from_a_forked_process() -> None:
-    """By its process, whole, and before `close` returns."""
+    """Each message arrives whole, with its process, before `close` returns."""
     received: list[tuple[int, str]] = []
     receiver = RecordingReceiver(lambda pid, recording: received.append((pid, recording.name)))
     sender = RecordingSender(receiver.environment[VARIABLE])

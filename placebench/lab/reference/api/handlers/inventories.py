@@ -66,7 +66,7 @@ def replace_inventories(call: Call, uuid: str) -> Response:
 
 
 def without_odd_names(body: Any) -> Any:
-    """Return the body of new inventories without those whose names no resource class can have."""
+    """Return the body without the inventories whose names are not possible for a resource class."""
     if not isinstance(body, dict) or not isinstance(body.get("inventories"), dict):
         return body
     named = {name: given for name, given in body["inventories"].items() if re.fullmatch(ANY_CLASS, name)}

@@ -218,7 +218,7 @@ class EquivalenceClasses:
             yield AlikeTrees(classes[0], self._texts(found, classes), _UNNAMED)
 
     def _special(self) -> _Special:
-        """Return the roots of trees that in_tree of this request names or that have a sharing provider, by class."""
+        """Return, by class, the roots of trees that have a sharing provider or that the request names in in_tree."""
         named = self._index.names.roots_of_named
         in_trees = {named[group.in_tree] for group in self._assessor.request.groups if group.in_tree in named}
         special: _Special = {}

@@ -326,7 +326,7 @@ def test_a_wrong_claim_is_told(path: Path, right: str, wrong: str, problem: str)
 
 
 def test_a_utilization_out_of_range_is_told(path: Path) -> None:
-    """That of the command line."""
+    """The value from the command line is checked like the one in the file."""
     with pytest.raises(TopologyError, match=r"^utilization: expected a number from 0 to 1, saw 1\.5$"):
         read_topology(path, utilization=1.5)
 
