@@ -96,7 +96,7 @@ def _run(command: Command[Any], parsed: argparse.Namespace) -> int:
             from placebench.paths import name_full_folder
 
             out = getattr(parsed, "out", None) or "."
-            name_full_folder(error, Path(out), _scratch_folder())
+            name_full_folder(error, Path(out), Path(os.environ.get("TMPDIR", "/tmp")))
             raise
     from placebench.commands.runs import run_there
 
@@ -256,8 +256,8 @@ def _explain(error: PlacebenchError | ImportError | OSError) -> str | None:
         if "could not extend file" not in line or "No space left" not in line:
             return line
         # PostgreSQL names its files below its own folder, which is gone by now.
-        own = f"placebench's own PostgreSQL is in {_scratch_folder()}: TMPDIR names a folder with more space"
-        return f"{line} Without --server or PLACEBENCH_DATABASE_URL, {own}."
+        own = f"placebench's own PostgreSQL is in {os.environ.get('TMPDIR', '/tmp')}"
+        return f"{line} Without --server or PLACEBENCH_DATABASE_URL, {own}: TMPDIR names a folder with more space."
     if isinstance(error, ModuleNotFoundError):
         if (error.name or "").startswith("placebench"):
             return None
@@ -271,10 +271,6 @@ def _explain(error: PlacebenchError | ImportError | OSError) -> str | None:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{error}: free some space, or write elsewhere; what was written whole until then is kept"
     return str(error)
-
-
-def _scratch_folder() -> Path:
-    return Path(os.environ.get("TMPDIR", "/tmp"))
 
 
 def _explain_sqlalchemy() -> str | None:

@@ -15,7 +15,6 @@ from placebench.commands.study import OwnStudyOptions
 from placebench.errors import CommandNotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from placebench.compare.what.data_setup import OwnData
     from placebench.compare.what.trials import Experiment
     from placebench.compare.what.variants import Variant
     from placebench.study.behind_link import Links
@@ -167,7 +166,7 @@ def _run(given: StudyNetworkOptions) -> int:
 
 
 def _run_command(given: StudyNetworkOptions, links: "Links") -> int:
-    from placebench.compare.what.data_setup import OwnData
+    from placebench.compare.what.data_setup import OwnData, kind_of_template
     from placebench.runtime.postgres import open_server
     from placebench.study.axes import read_axes
     from placebench.study.command_network import CommandNetwork, CommandSession
@@ -182,7 +181,11 @@ def _run_command(given: StudyNetworkOptions, links: "Links") -> int:
         )
     target, copied = _target(given), bool(given.setup or given.template_db)
     seed = first_given(given.seed, default=options.SEED)
-    data = _copied_data(given, seed) if copied else OwnData(seed=seed, database="none")
+    data = OwnData(seed=seed, database="none")
+    if copied:
+        if given.template_db and kind_of_template(given.template_db) == "sqlite":
+            raise UsageError("--template-db is SQLite, which has no network: a link needs a database server")
+        data = OwnData(seed=seed, command=given.setup or "", template=given.template_db or "")
     study = CommandNetwork(
         command=given.work,
         links=links,
@@ -214,15 +217,6 @@ def _target(given: StudyNetworkOptions) -> "LinkTarget | None":
         f"what does the command talk to? give --link HOST:PORT or a URL, or set ${_VARIABLE}; --setup COMMAND makes a "
         "database for it"
     )
-
-
-def _copied_data(given: StudyNetworkOptions, seed: int) -> "OwnData":
-    """Return the data of --setup and --template-db; raise UsageError for a database without a network."""
-    from placebench.compare.what.data_setup import OwnData, kind_of_template
-
-    if given.template_db and kind_of_template(given.template_db) == "sqlite":
-        raise UsageError("--template-db is SQLite, which has no network: a link needs a database server")
-    return OwnData(seed=seed, command=given.setup or "", template=given.template_db or "")
 
 
 def _run_applications(given: StudyNetworkOptions, links: "Links") -> int:

@@ -283,12 +283,6 @@ class CompareRun:
         return len(made) == len(settings.pairs) and not any(each.is_read for each in made)
 
     @property
-    def _is_aged(self) -> bool:
-        """Whether replicates make processes older: under load they get old anyway, and many variants take long."""
-        settings = self._settings
-        return settings.users == 1 and not settings.rate and len(settings.variants) <= _MAX_AGED_VARIANTS
-
-    @property
     def _counts_control(self) -> bool:
         """Whether the control is one more statement, which is counted and not timed."""
         return self._settings.control is not None and not self._settings.control.is_timed
@@ -359,23 +353,26 @@ class CompareRun:
             if each.module and not self._is_control(each)
         }
         self._run.record_environment(receipt=receipt, manifest={**environment, "servers": servers})
+        settings = self._settings
+        # Under load processes get old anyway, and many variants take long.
+        is_aged = settings.users == 1 and not settings.rate and len(settings.variants) <= _MAX_AGED_VARIANTS
         return PreparedVariants(
             variants=tuple(
                 wrapped(each, entered_path(self._run.path)) if self._is_control(each) else each for each in served
             ),
             databases=urls,
-            workload=self._settings.workload,
+            workload=settings.workload,
             folder=self._run.path,
-            block_s=self._settings.block_s,
-            users=self._settings.users,
-            rate=self._settings.rate,
-            machine=self._settings.machine,
+            block_s=settings.block_s,
+            users=settings.users,
+            rate=settings.rate,
+            machine=settings.machine,
             timer=self._run.timer,
             contents=data.contents,
             before={name: data.contents(url) for name, url in urls.items()} if "digest" in receipt else {},
-            warmup=self._settings.warmup,
-            ages_s=_AGES_S if self._is_aged else 0.0,
-            max_ages_s=_MAX_AGES_S if self._settings.replicates >= DEFAULT_REPLICATES else _MAX_AGES_WITH_FEW_S,
+            warmup=settings.warmup,
+            ages_s=_AGES_S if is_aged else 0.0,
+            max_ages_s=_MAX_AGES_S if settings.replicates >= DEFAULT_REPLICATES else _MAX_AGES_WITH_FEW_S,
             counted_as={self._control.name: variants[0].name} if self._control else {},
         )
 

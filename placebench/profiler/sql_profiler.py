@@ -441,7 +441,7 @@ class SqlProfiler:
         return current.own() if isinstance(current, BackgroundRecording) else current.get()
 
     @guarded
-    def record_background(self, name: str, options: Options) -> ActiveRecording:
+    def record_background(self, options: Options) -> ActiveRecording:
         """Start a recording of what runs outside of all others, in this process and until `stop`.
 
         It replaces an earlier one, as in a forked process. Its mode must have no flame graph.
@@ -450,7 +450,7 @@ class SqlProfiler:
         current = hooks.current
         if not isinstance(current, BackgroundRecording):
             hooks.current = current = BackgroundRecording()
-        active = self.start(name, options)
+        active = self.start("", options)
         assert active is not None
         active.kind, active.thread = "program", 0  # of no thread: the CPU time of each is that of its requests
         if (before := current.replace(active)) is not None:

@@ -321,15 +321,6 @@ class JobResult:
         latency_s, digests = tuple(driven.wall_s), tuple(driven.digests)
         return cls(sum(latency_s), meters.cpu_s, driven.client_cpu_s, driven.body_bytes, latency_s, digests)
 
-    @classmethod
-    def of_locust(cls, result: LoadResult, meters: Meters, *, requests: int) -> Self:
-        """Return the result of locust's users; raises LoadError if requests failed or are missing."""
-        if result.failures or result.requests != requests:
-            said = result.failure_messages[0] if result.failure_messages else "the rest never ended"
-            raise LoadError(f"{result.requests - result.failures} of {requests} requests got a response of 200: {said}")
-        bodies, latency_s = sum(result.body_bytes), tuple(result.latency_s)
-        return cls(result.elapsed_s, meters.cpu_s, result.client_cpu_s, bodies, latency_s)
-
 
 def http_job(
     server: RunningServer,
@@ -358,10 +349,14 @@ def http_job(
 def locust_job(
     server: RunningServer, request: str, *, requests: int, users: int, meter: ServerMeter, folder: Path
 ) -> JobResult:
-    """Let locust send exactly *requests* requests, *users* at a time; raises LoadError if one fails."""
+    """Let locust send exactly *requests* requests, *users* at a time; raises LoadError if one fails or is missing."""
     with meter:
         result = run_load(LoadSpec(server.url, request, users=users, requests=requests), folder=folder / "log")
-    return JobResult.of_locust(result, meter.read(), requests=requests)
+    if result.failures or result.requests != requests:
+        said = result.failure_messages[0] if result.failure_messages else "the rest never ended"
+        raise LoadError(f"{result.requests - result.failures} of {requests} requests got a response of 200: {said}")
+    bodies, latency_s = sum(result.body_bytes), tuple(result.latency_s)
+    return JobResult(result.elapsed_s, meter.read().cpu_s, result.client_cpu_s, bodies, latency_s)
 
 
 def warm_up(server: RunningServer, request: str, slots: int) -> None:

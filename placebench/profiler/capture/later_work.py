@@ -59,7 +59,7 @@ def begin_later(ended: ActiveRecording) -> ActiveRecording | None:
     if unit is None:
         return None
     if task is not None:
-        task.add_done_callback(partial(_end_with_task, unit))
+        task.add_done_callback(lambda done: unit.end(None if done.cancelled() else done.exception()))
     elif job is not None:
         job.append(unit)
     return unit.recording
@@ -78,10 +78,6 @@ def current_task() -> Any:
         return None if asyncio is None else asyncio.current_task()
     except RuntimeError:  # no event loop runs in this thread
         return None
-
-
-def _end_with_task(unit: UnitOfWork, task: Any) -> None:
-    unit.end(None if task.cancelled() else task.exception())
 
 
 def name_of(code: Any) -> str:

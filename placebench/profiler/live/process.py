@@ -136,7 +136,7 @@ class ProcessRecorder:
 
     def _begin_background(self) -> None:
         mode = "light" if self._mode == "light" else "full"
-        self._background = self._profiler.record_background("", Options(mode))
+        self._background = self._profiler.record_background(Options(mode))
 
     def _end_with_the_process(self) -> None:
         """End also where Python's own functions for the end of a process are not called."""

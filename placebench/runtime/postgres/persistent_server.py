@@ -81,7 +81,13 @@ class PersistentServer:
         """
         account = server_account()
         with one_line_errors(f"no server could be started in {self.folder}"):
-            _make_folder(self.folder, account)
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            if not account.may_enter(self.folder.parent):
+                raise DatabaseError(
+                    f"the user {account.name}, who runs root's servers, cannot enter {self.folder.parent}: "
+                    "name another --dir"
+                )
+            self.folder.mkdir(mode=0o700, exist_ok=True)
             descriptor = os.open(self.folder, os.O_RDONLY)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)  # one process at a time starts a server here
@@ -233,16 +239,6 @@ def state_folder() -> Path:
     if os.geteuid() != 0:
         return Path.home() / ".local" / "state" / "placebench" / "postgres"
     return Path("/var/lib/placebench") / f"postgres-{hashlib.sha256(os.fsencode(Path.home())).hexdigest()[:12]}"
-
-
-def _make_folder(folder: Path, account: Account) -> None:
-    """Make the folder, if it does not exist, where *account* can enter it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    if not account.may_enter(folder.parent):
-        raise DatabaseError(
-            f"the user {account.name}, who runs root's servers, cannot enter {folder.parent}: name another --dir"
-        )
-    folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _take_folder(folder: Path, account: Account) -> None:
