@@ -211,7 +211,6 @@ def _build(words: str, *, deep: bool) -> argparse.ArgumentParser:
 
 
 def _fill(made: argparse.ArgumentParser, words: str, *, deep: bool) -> None:
-    """Add the options of a command, or the commands of a group."""
     if words and _entry(words).module:
         command = _command(words)
         command.configure(made)

@@ -411,7 +411,6 @@ class _Recorded:
         return mask(f"{self.request.method} {self.request.path}")
 
     def status_text(self, status: int) -> str:
-        """Return the status as text, with the target if it is a redirect."""
         response = self.responses.get(status)
         target = response.header("location") if response and 300 <= status < 400 else ""
         return f"{status} to {target}" if target else str(status)

@@ -140,7 +140,6 @@ class _Counters:
         return self._link.traffic() if self._link else None
 
     def traffic_since(self, before: Traffic | None) -> Traffic | None:
-        """Return the traffic since *before*."""
         now = self.traffic()
         return None if now is None or before is None else now.since(before)
 

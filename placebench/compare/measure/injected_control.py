@@ -95,7 +95,6 @@ def _blocks(prepared: PreparedVariants, name: str, seed: int, rounds: int) -> li
 
 
 def _cpu_per_request(blocks: Sequence[Block]) -> float | None:
-    """Return the CPU seconds per request; None if unknown."""
     taken = [block.cpu_s for block in blocks if block.cpu_s is not None]
     if len(taken) < len(blocks) or not sum(taken):
         return None

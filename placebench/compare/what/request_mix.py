@@ -96,7 +96,6 @@ class _Traffic:
     """The number of all requests of the file."""
 
     def add(self, route: str, example: _Example) -> None:
-        """Count one request."""
         self.frequency[route] += 1
         kept = self.examples[route]
         if example in kept or len(kept) < _MAX_EXAMPLES:

@@ -187,7 +187,6 @@ class _Function:
         """Do nothing, because a function has no session to begin."""
 
     def run(self, client: WorkloadClient) -> None:
-        """Call the function with *client*."""
         self._function(client)
 
 

@@ -28,7 +28,6 @@ class VaryingPlaces(Struct, frozen=True):
         return bool(self.ignore or self.ignore_headers or self.ignore_text)
 
     def __or__(self, other: "VaryingPlaces") -> "VaryingPlaces":
-        """Return the places of both."""
         return VaryingPlaces(*(getattr(self, name) | getattr(other, name) for name in self.__struct_fields__))
 
     def added_to(self, rules: ResponseRules) -> ResponseRules:

@@ -68,7 +68,6 @@ class HistoryLog:
     """A file with one line per write that was sent and one line per response; can be used by several threads."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file *path* for writing."""
         self._file = path.open("wb", buffering=0)
         self._lock = threading.Lock()
         self._count = 0

@@ -121,7 +121,6 @@ class NetworkStudy:
             yield lambda point, repeat: measure({**point, "link": links[point["latency_ms"]]}, repeat)
 
     def _workload(self, topology: Topology) -> Workload:
-        """Return the requests of one job in sequence."""
         requests = [self.request] * self.operations
         if self.job == "tiny":
             requests = small_reads(topology, self.operations)

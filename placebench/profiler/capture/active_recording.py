@@ -199,7 +199,6 @@ class ActiveRecording(RecordingContext):
             return self._new_state(dbapi_connection)
 
     def _new_state(self, dbapi_connection: object) -> ConnectionState:
-        """Make the state of a connection that this recording has not seen."""
         if self.inherited_by_threads and threading.get_ident() != self.thread:
             self.note(
                 "statements of other threads are in the recording: on this Python they inherit its context "

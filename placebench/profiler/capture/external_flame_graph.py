@@ -332,5 +332,4 @@ class TimeLine:
 
     @cached_property
     def _stacks(self) -> list[list[str]]:
-        """The distinct stacks that were sampled."""
         return [list(stack) for stack in dict.fromkeys(tuple(stack) for _, stack in self.samples)]

@@ -131,7 +131,7 @@ def find_py_spy() -> str:
     Elsewhere than on Linux too: py-spy needs root on macOS, and writes into an open file by way of /proc.
     """
     if sys.platform != "linux":
-        raise ProfilerError("py-spy can sample the process that started it on Linux only: use mode sampled")
+        raise ProfilerError("py-spy can sample the process that started it only on Linux: use mode sampled")
     beside = Path(sysconfig.get_path("scripts")) / "py-spy"
     found = str(beside) if beside.exists() else which("py-spy")
     if found is None:

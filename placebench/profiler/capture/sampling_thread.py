@@ -163,13 +163,11 @@ class _SamplingThread:
         self._idle_loop = IdleEventLoop()
 
     def add(self, samples: ThreadSamples) -> None:
-        """Start sampling the thread of *samples*."""
         self._sampled[id(samples)] = samples
         self._switch_interval.update()
         self._start(samples.interval_s)
 
     def remove(self, samples: ThreadSamples) -> None:
-        """Stop sampling the thread of *samples*."""
         self._sampled.pop(id(samples), None)
         self._switch_interval.update()
 

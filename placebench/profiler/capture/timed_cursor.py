@@ -248,7 +248,6 @@ class TimedCursor:
         return self._timed_rows(rows, pending)
 
     def _timed_rows(self, rows: Iterator[Any], pending: PendingStatement) -> Iterator[Any]:
-        """Yield *rows*, timing each as a fetch."""
         with suppress(StopIteration):
             while True:
                 yield self._timed_row(rows.__next__, pending)

@@ -122,7 +122,6 @@ class _MySqlCursor(TimedCursor):
         return super(TimedCursor, self).fetchone() if self.placebench_fetches_all else super().fetchone()  # type: ignore[misc]
 
     def fetchall(self) -> Any:
-        """Call the driver's fetchall and time it."""
         self.placebench_fetches_all = True
         try:
             return super().fetchall()

@@ -75,7 +75,6 @@ class _Psycopg2Cursor(TimedCursor):
         return self.query
 
     def copy_expert(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call psycopg2's copy_expert and time it."""
         return self._run(super().copy_expert, sql, args, kwargs, self.trips_of_copy(sql))  # type: ignore[misc]
 
     def copy_from(self, file: Any, table: str, *args: Any, **kwargs: Any) -> Any:

@@ -324,7 +324,6 @@ class _SettingReader:
         return is_value
 
     def _read_beginning(self, word: str) -> None:
-        """Read a word before a setting."""
         if word == "set" and (self._statement in ("", "set") or self._owner):
             self._state, self._name, self._statement = "name", "", self._statement or "set"
         elif (self._statement == "pragma" and _KEY.fullmatch(word)) or (self._statement, word) == ("attach", "key"):

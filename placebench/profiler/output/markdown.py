@@ -139,7 +139,6 @@ def _left_out(count: int, what: str) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """Return the text with all markup escaped."""
     escaped = html.escape(printable(" ".join(text.split())), quote=False).replace("@", "@\u200b")
     for character in "\\`*_~[]|":
         escaped = escaped.replace(character, f"\\{character}")

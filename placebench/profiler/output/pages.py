@@ -235,7 +235,6 @@ def _parts(summary: RecordingSummary) -> Markup | None:
 
 @cache
 def _template(name: str) -> jinja2.Template:
-    """Return a template of the profiler, which escapes its values."""
     templates = environment(_TEMPLATES)
     templates.filters["one_line"] = one_line
     return templates.get_template(name)

@@ -127,7 +127,6 @@ def scratch_databases(connection: Connection) -> list[ScratchDatabase]:
 
 
 def _living_runs(connection: Connection) -> set[str]:
-    """Return the runs that hold their advisory lock."""
     return set(
         connection.scalars(
             text(

@@ -54,7 +54,6 @@ class _GzipBody:
         yield packer.flush()
 
     def close(self) -> None:
-        """Close the uncompressed body."""
         getattr(self._body, "close", lambda: None)()
 
 
@@ -95,5 +94,4 @@ class _ChunkedBody:
         yield b"0\r\n\r\n"
 
     def close(self) -> None:
-        """Close the body that is sent in chunks."""
         getattr(self._body, "close", lambda: None)()

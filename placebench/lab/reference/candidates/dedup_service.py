@@ -91,7 +91,6 @@ class _Reader:
         self._summed = implementations.totals is read_trigger_totals
 
     def read_all(self) -> Body:
-        """Return the body from all trees, read at once."""
         return self._respond(self._version() or self._read_version())
 
     def read_few(self, selection: Selection) -> Body:
@@ -192,7 +191,6 @@ class KeptTrees:
     """A version of all trees that all threads of a process share; a request holds the lock only while it computes."""
 
     def __init__(self) -> None:
-        """Start without trees."""
         self._lock = Lock()
         self._shown: ShownVersion | None = None
         self._kept: TreeVersion | None = None

@@ -142,7 +142,6 @@ class AnchorCombinations(Combinations[int]):
         self._traits_to_come: list[int] = []
 
     def __iter__(self) -> Iterator[Combination]:
-        """Yield each allowed combination."""
         options, first, end = list[list[int]](), self._first, self._end
         for number in self._order:
             group = self._request.groups[number]

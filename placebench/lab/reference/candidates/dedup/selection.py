@@ -50,7 +50,6 @@ class Selection:
     """Selects candidates of equivalence classes, each once, up to the request's limit and the operator's maximum."""
 
     def __init__(self, request: CandidateRequest, settings: ServiceSettings) -> None:
-        """Start a selection without candidates."""
         self._settings = settings
         self._limit = request.limit
         self._seen: set[object] = set()

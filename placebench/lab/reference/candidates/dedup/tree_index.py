@@ -149,7 +149,6 @@ class TreeIndex:
     """Trees grouped by layout and class, and the names that exist."""
 
     def __init__(self) -> None:
-        """Make an empty index."""
         self._provider_types: WeakValueDictionary[object, ProviderType] = WeakValueDictionary()
         self.layouts: dict[object, TreeLayout] = {}  # the layouts that have at least one tree
         self.class_of: dict[int, TreeClass] = {}  # the class of each tree by root id

@@ -210,7 +210,6 @@ class ShownVersion:
     """An index that shows one version at a time, and is changed tree by tree to show another one of the same base."""
 
     def __init__(self, version: TreeVersion) -> None:
-        """Decode all trees of the version."""
         self.index = TreeIndex()
         self._base = version.base
         self._decoded = DecodedTrees(version.base.rows, self.index)
