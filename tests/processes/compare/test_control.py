@@ -175,7 +175,7 @@ def test_a_control_gets_as_old_as_the_variants(tmp_path: Path) -> None:
     The block after them says how many there were, for the share of requests that failed. The blocks of all have the
     same number of requests, however slow a variant is: the first one after another variant takes longer.
     """
-    compare(tmp_path, "--rounds", "6", "-n", "1", "--control", "300%")
+    compare(tmp_path, "--rounds", "6", "-n", "1", "--control", "wait:3ms")
 
     blocks = results.load(tmp_path / "run").blocks
     own = {name: [each for each in blocks if each.variant == name] for name in ("old", "new", "control")}
@@ -193,7 +193,7 @@ def test_a_control_gets_as_old_as_the_variants(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_blocks_of_several_users_have_the_same_number_of_requests(tmp_path: Path) -> None:
     """At the end of a block some users have nothing to send: of a slower variant that is no larger share."""
-    compare(tmp_path, "-n", "1", "--users", "2", "--control", "300%")
+    compare(tmp_path, "-n", "1", "--users", "2", "--control", "wait:5ms")
 
     blocks = results.load(tmp_path / "run").blocks
     assert {"old", "new", "control"} == {block.variant for block in blocks}

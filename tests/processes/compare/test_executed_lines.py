@@ -52,7 +52,7 @@ request = "/"
 
 [app]
 app = "service:wsgi"
-server = "gunicorn"
+server = "uwsgi"
 """
 
 
@@ -78,10 +78,11 @@ def compare(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("file", "changes"),
+    ("server", "file", "changes"),
     [
-        ("README.md", {"A service": "The service"}),
+        ("gunicorn", "README.md", {"A service": "The service"}),
         (
+            "uwsgi",
             "service.py",
             {
                 "# all of them": "# every one of them,\n    # in order",
@@ -92,9 +93,11 @@ def compare(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> 
     ],
 )
 def test_documentation_is_decided_without_times(
-    repository: Path, capsys: pytest.CaptureFixture[str], file: str, changes: dict[str, str]
+    repository: Path, capsys: pytest.CaptureFixture[str], server: str, file: str, changes: dict[str, str]
 ) -> None:
     """No replicate is made, a gate on the ratio of a time passes, and the control of the preset is not needed."""
+    (repository / "plan.toml").write_text(PLAN.replace("uwsgi", server))
+    commit_all(repository, "Choose a server")
     path = repository / file
     for old, new in changes.items():
         path.write_text(path.read_text().replace(old, new))
@@ -154,7 +157,7 @@ def test_a_line_of_a_coroutine_is_seen_behind_asgi_servers(
 ) -> None:
     """They look at the parameters of an application to find out what it is, so the one that watches has ASGI's."""
     (repository / "service.py").write_text(ASGI)
-    (repository / "plan.toml").write_text(PLAN.replace("wsgi", "asgi").replace("gunicorn", server))
+    (repository / "plan.toml").write_text(PLAN.replace("uwsgi", server).replace("wsgi", "asgi"))
     commit_all(repository, "Serve by ASGI")
     (repository / "service.py").write_text(ASGI.replace("number = 1", "number = 1 + 1"))
 
