@@ -27,7 +27,7 @@ PAGES = [
     *sorted(TOP.glob("examples/*/README.md")),
 ]
 PARSER = parser()
-COMMAND = re.compile(r"^placebench ((?:.*\\\n)*.*)$", re.MULTILINE)
+COMMAND = re.compile(r"^(?:\$ )?placebench ((?:.*\\\n)*.*)$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 OPTION = re.compile(r"^\| `(--[a-z-]+)", re.MULTILINE)
 
@@ -39,9 +39,9 @@ def blocks(page: Path, language: str) -> list[str]:
 
 def commands(page: Path) -> Iterator[list[str]]:
     """The arguments of each line that calls placebench in a block of the page."""
-    for block in blocks(page, "sh"):
+    for block in blocks(page, "sh") + blocks(page, "console"):
         for found in COMMAND.findall(block):
-            line = re.sub(r"(&| > \S+)$", "", found.replace("\\\n", " "))
+            line = re.sub(r"(&| > \S+| \|\| .*)$", "", found.replace("\\\n", " "))
             yield shlex.split(line, comments=True)
 
 

@@ -28,7 +28,7 @@ database = "none"
 
 [app]
 app = "service:application"
-server = "gunicorn"
+server = "uwsgi"
 threads = 4
 
 [variants.plain]

@@ -157,7 +157,8 @@ def test_a_variant_whose_process_crashes_is_named(
     (tmp_path / "plan.toml").write_text(PLAN)
     monkeypatch.chdir(tmp_path)
 
-    main(["compare", "good", "crashing", "--plan", "plan.toml", "-n", "2", "--control", "none", "-o", "run", "-q"])
+    words = ["compare", "good", "crashing", "--plan", "plan.toml", "-n", "2", "--rounds", "1", "--control", "none"]
+    main([*words, "-o", "run", "-q"])
 
     said = " ".join(capsys.readouterr().out.split())
     assert "crashing lost connections in 1 replicate that is discarded, good in none: " in said
