@@ -5,7 +5,8 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import aclosing, closing
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import psycopg
 import psycopg2
 import pymysql
 import pytest
+from pymysql.cursors import SSCursor
 from sqlalchemy.engine import make_url
 
 from placebench.profiler import Recording, SqlProfiler
@@ -207,6 +209,53 @@ def test_a_stream_without_rows_has_none(profiler: SqlProfiler, url: str) -> None
         asyncio.run(work())
 
     assert rows(recording) == [0, 0]
+
+
+def test_a_stream_that_is_closed_early_ends_at_once(profiler: SqlProfiler, url: str) -> None:
+    """psycopg cancels the query while the stream is closed, also when an error is thrown into it."""
+    thousands = "select generate_series(1, 100000)"
+
+    async def work() -> str:
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+            async with aclosing(connection.cursor().stream(thousands)) as rows:
+                await anext(rows)
+            return str(connection.info.transaction_status.name)
+
+    with profiler.record("stream"), psycopg.connect(url, autocommit=True) as connection:
+        stream = connection.cursor().stream(thousands)
+        next(stream)
+        try:
+            stream.throw(KeyError)
+        except KeyError:
+            status = connection.info.transaction_status.name
+        assert (status, asyncio.run(work())) == ("IDLE", "IDLE")
+
+
+def test_bytes_of_streamed_rows_are_those_of_their_statement(profiler: SqlProfiler, url: str, mysql: Any) -> None:
+    """A million bytes in a thousand rows, and not of the next statement; of a result that is left early None."""
+
+    async def work() -> None:
+        async with await psycopg.AsyncConnection.connect(url) as connection:
+            rows = connection.cursor().stream("select repeat('x', 1000) from generate_series(1, 1000)")
+            assert len([row async for row in rows]) == 1000
+            await connection.execute("select 1")
+
+    with profiler.record("bytes") as recording:
+        with psycopg.connect(url) as connection:
+            rows = connection.cursor().stream("select repeat('x', 1000) from generate_series(1, 1000)")
+            assert len(list(rows)) == 1000
+            connection.execute("select 1")
+        asyncio.run(work())
+        for fetch in (list, methodcaller("fetchall"), methodcaller("fetchmany", 2000), methodcaller("fetchone")):
+            unbuffered = mysql.cursor(SSCursor)
+            unbuffered.execute("select repeat('x', 1000) from seq_1_to_1000")
+            fetch(unbuffered)
+            unbuffered.close()
+            mysql.cursor().execute("select 1")
+
+    received = [each.bytes_received for each in recording.statements]
+    assert [each and each // 100_000 for each in received] == [*[10, 0] * 5, None, 0]
+    assert recording.notes == ("the bytes of results that were not read to the end are not measured",)
 
 
 def test_procedures_of_mysql(profiler: SqlProfiler, mysql: Any) -> None:

@@ -164,6 +164,7 @@ class ConnectionState:
     number: the number of the connection in its recording, from 1 on; None for statements without a connection.
     written: the tables that were written since its last transaction ended; None among them if not all are known.
     batch: the number of the latest chunk of an ORM's bulk method.
+    streaming: the statement whose rows still come from the socket.
     """
 
     __slots__ = (
@@ -182,6 +183,7 @@ class ConnectionState:
         "pool_wait_s",
         "quiet",
         "row_count",
+        "streaming",
         "transaction",
         "written",
     )
@@ -201,6 +203,7 @@ class ConnectionState:
         self.transaction: int | None = None
         self.written: set[str | None] = set()
         self.batch: int = 0
+        self.streaming: Any = None
         self._login: Hashable = None
         self._settings: dict[str, Hashable] = {}
         self._settings_before: dict[str, Hashable] | None = None

@@ -342,6 +342,8 @@ class PendingStatement:
         self.sample: list[Any] | None = None
         """The first rows, while more may come; None if no rows are kept."""
         self.clock: Clock = recording.clock
+        if connection.streaming is not None:
+            connection.streaming.leave_stream()
         self.started: float = self.clock()
         self.entered: float = self.started
 
@@ -446,6 +448,24 @@ class PendingStatement:
         if self.key is not None and self.single_rows:
             rows, self.single_rows = self.single_rows, None
             self._count_redundant(self.key, rows)
+
+    def begin_stream(self) -> None:
+        """Note that rows, and their bytes, will come from the socket after the execute."""
+        if self.connection is not None:
+            self.connection.streaming = self
+
+    def end_stream(self) -> None:
+        """Add the bytes of the rows if they have streamed: all have come."""
+        if self.connection is not None and self.connection.streaming is self:
+            self.connection.streaming = None
+            self._add_bytes()
+
+    def leave_stream(self) -> None:
+        """Drop the bytes of rows of which some have come and were not fetched, as many as buffers hold."""
+        self.end_stream()
+        if self.bytes_received is not None:
+            self.bytes_received = None
+            self.recording.note("the bytes of results that were not read to the end are not measured")
 
     def set_row_count(self, rows: int | None) -> None:
         """Set the driver's own count of rows, if it is known only after the execute has returned."""
@@ -569,12 +589,16 @@ class PendingStatement:
     def _add_round_trips(self, round_trips: int) -> None:
         """Add round trips, with their bytes and their plan if these are measured."""
         self.round_trips = (self.round_trips or 0) + round_trips
+        self._add_bytes()
+        if self.connection.plans is not None:
+            self.connection.plans.assign(self)
+
+    def _add_bytes(self) -> None:
+        """Add the bytes that the connection has carried since they were last read, if they are measured."""
         carried = self.connection.read_bytes()
         if carried is not None:
             self.bytes_sent = (self.bytes_sent or 0) + carried[0]
             self.bytes_received = (self.bytes_received or 0) + carried[1]
-        if self.connection.plans is not None:
-            self.connection.plans.assign(self)
 
     def _shown(self) -> str:
         """Return the text, without literals unless values are kept."""
@@ -592,6 +616,8 @@ class PendingStatement:
     def to_statement(self, origin: float) -> Statement:
         """Return the statement with its time relative to *origin*, the start of the recording."""
         self.count_redundant_rows()
+        if self.connection.streaming is self:
+            self.leave_stream()
         statement = UnfrozenStatement(
             sql=self._shown(),
             fingerprint=self.fingerprint,

@@ -73,6 +73,7 @@ class _MySqlCursor(TimedCursor):
 
     placebench_dialect = "mysql"
     _executed: bytes | str | None = None
+    _result: Any = None
     placebench_executes: int | None = None
     rownumber: int
     placebench_fetches_all = False
@@ -84,7 +85,10 @@ class _MySqlCursor(TimedCursor):
     def execute(self, sql: Any, *args: Any, **kwargs: Any) -> Any:
         """Call the driver's execute, and time it or, as a part of an executemany, count it."""
         if self.placebench_executes is None:
-            return super().execute(sql, *args, **kwargs)
+            result = super().execute(sql, *args, **kwargs)
+            if self._is_streaming() and self.placebench_pending is not None:
+                self.placebench_pending.begin_stream()
+            return result
         self.placebench_executes += 1
         return super(TimedCursor, self).execute(sql, *args, **kwargs)  # type: ignore[misc]
 
@@ -119,14 +123,42 @@ class _MySqlCursor(TimedCursor):
 
     def fetchone(self) -> Any:
         """Call the driver's fetchone, and time it unless it is a part of a fetchall."""
-        return super(TimedCursor, self).fetchone() if self.placebench_fetches_all else super().fetchone()  # type: ignore[misc]
+        if self.placebench_fetches_all:
+            return super(TimedCursor, self).fetchone()  # type: ignore[misc]
+        row = super().fetchone()
+        if row is None:
+            self._end_stream()
+        return row
+
+    def fetchmany(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the driver's fetchmany and time it."""
+        rows = super().fetchmany(*args, **kwargs)
+        self._end_stream()
+        return rows
 
     def fetchall(self) -> Any:
         self.placebench_fetches_all = True
         try:
-            return super().fetchall()
+            rows = super().fetchall()
         finally:
             self.placebench_fetches_all = False
+        self._end_stream()
+        return rows
+
+    def close(self) -> None:
+        """Call the driver's close, and time it if it reads the rest of a result."""
+        if self.placebench_pending is None or not self._is_streaming():
+            return self.placebench_close()  # type: ignore[no-any-return]
+        with self.timing_fetch():
+            return self.placebench_close()  # type: ignore[no-any-return]
+
+    def _is_streaming(self) -> bool:
+        """Return whether more rows may come to an unbuffered cursor of PyMySQL; the bytes of others are not counted."""
+        return getattr(self._result, "unbuffered_active", False)
+
+    def _end_stream(self) -> None:
+        if self.placebench_pending is not None and not self._is_streaming():
+            self.placebench_pending.end_stream()
 
     # An iteration consists of fetchones, which are timed.
     placebench_timed__next__ = None  # type: ignore[assignment]

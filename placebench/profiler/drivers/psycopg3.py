@@ -132,14 +132,21 @@ class _PsycopgCursor(NetworkCursor):
     def stream(self, query: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
         """Call the driver's stream and time it: the first row comes with the execution."""
         rows = super().stream(query, *args, **kwargs)  # type: ignore[misc]
-        with self.timing(query, self.trips_of_execute(), *args):
-            first = next(rows, _END)
-        pending = self.placebench_pending
-        if first is _END:
-            _note_no_rows(pending)
-            return
-        rows = itertools.chain((first,), rows)
-        yield from rows if pending is None else self._timed_rows(rows, pending)
+        try:
+            with self.timing(query, self.trips_of_execute(), *args):
+                first = next(rows, _END)
+            pending = self.placebench_pending
+            if first is _END:
+                _note_no_rows(pending)
+            elif pending is None:
+                yield first
+                yield from rows
+            else:
+                pending.begin_stream()
+                yield from self._timed_rows(itertools.chain((first,), rows), pending)
+                pending.end_stream()
+        finally:
+            rows.close()
 
     def scroll(self, *args: Any, **kwargs: Any) -> Any:
         """Scroll: by a MOVE for a server-side cursor, which is timed, else among the rows that have come."""
@@ -230,17 +237,25 @@ class _PsycopgAsyncCursor(_PsycopgCursor):
     async def stream(self, query: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:  # type: ignore[override]
         """Call the driver's stream and time it: the first row comes with the execution."""
         rows = super(_PsycopgCursor, self).stream(query, *args, **kwargs)  # type: ignore[misc]
-        with self.timing(query, self.trips_of_execute(), *args):
-            first = await anext(rows, _END)
-        if first is _END:
-            _note_no_rows(self.placebench_pending)
-            return
-        if self.placebench_pending is not None:
-            self.placebench_pending.add_rows(1)
-            self.placebench_pending.iterated = 1
-        yield first
-        async for row in self._timed_async_rows(rows):
-            yield row
+        try:
+            with self.timing(query, self.trips_of_execute(), *args):
+                first = await anext(rows, _END)
+            pending = self.placebench_pending
+            if first is _END:
+                _note_no_rows(pending)
+                return
+            if pending is not None:
+                pending.add_rows(1)
+                pending.iterated = 1
+                pending.begin_stream()
+            yield first
+            with suppress(StopAsyncIteration):
+                while True:
+                    yield await self._timed_async_row(rows.__anext__)
+            if pending is not None:
+                pending.end_stream()
+        finally:
+            await rows.aclose()
 
     async def _timed_async_rows(self, rows: AsyncIterator[Any]) -> AsyncIterator[Any]:
         with suppress(StopAsyncIteration):
