@@ -258,6 +258,38 @@ def test_bytes_of_streamed_rows_are_those_of_their_statement(profiler: SqlProfil
     assert recording.notes == ("the bytes of results that were not read to the end are not measured",)
 
 
+def test_a_transaction_that_has_begun_before_has_no_second_begin(
+    profiler: SqlProfiler, url: str, mysql: Any
+) -> None:
+    """Before the recording, or in the one around it, which has the steps of both."""
+    lite = sqlite3.connect(":memory:")
+    lite.execute("create table item (id int)")
+    mysql.autocommit(False)
+
+    async def work() -> Recording:
+        connection = await asyncpg.connect(url)
+        async with connection.transaction():
+            with profiler.record("asyncpg") as recording:
+                await connection.fetch("select 1")
+        await connection.close()
+        return recording
+
+    for connection in (mysql, lite, psycopg.connect(url), psycopg2.connect(url)):
+        write = "insert into item values (1)" if connection in (lite, mysql) else "select 1"
+        cursor = connection.cursor()
+        with profiler.record("around") as around:
+            cursor.execute(write)
+            with profiler.record("within") as within:
+                cursor.execute(write)
+            connection.rollback()
+        assert [step.kind for step in around.transactions] == ["BEGIN", "ROLLBACK"]
+        assert within.transactions == []
+        assert [each.transaction for each in (*around.statements, *within.statements)] == [1, 1, 1]
+        if connection is not mysql:
+            connection.close()
+    assert asyncio.run(work()).transactions == []
+
+
 def test_procedures_of_mysql(profiler: SqlProfiler, mysql: Any) -> None:
     """One result of one row and another of two; one that changes nothing and returns nothing."""
     cursor = mysql.cursor()

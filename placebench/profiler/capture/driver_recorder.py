@@ -312,7 +312,8 @@ class DriverRecorder:
             state.transaction = None
         if state.transaction is None and connection.begins(text):
             self._begin_transaction(recording, state)
-            recording.start_statement(connection, "BEGIN", "BEGIN")
+            if not connection.has_begun():  # before the recording, or in the one around it
+                recording.start_statement(connection, "BEGIN", "BEGIN")
         pending = recording.start_statement(connection, text, step)
         if step == "BEGIN" or (step == "SAVEPOINT" and state.transaction is None and connection.savepoints_begin):
             self._begin_transaction(recording, state)

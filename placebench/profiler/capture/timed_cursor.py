@@ -459,6 +459,10 @@ class TimedConnection:
         """Return whether the driver has a transaction open; the class of each driver defines it."""
         raise NotImplementedError
 
+    def has_begun(self) -> bool:
+        """Return whether a transaction is open on the server."""
+        return self.in_a_transaction()
+
     def has_ended_alone(self) -> bool:
         """Return whether no transaction can be open any more; only SQLite's drivers know what a RELEASE has ended."""
         return False

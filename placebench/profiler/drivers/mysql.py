@@ -223,8 +223,11 @@ class _MySqlConnection(TimedConnection):
 
     def in_a_transaction(self) -> bool:
         """Return whether a COMMIT has an effect: the server is in a transaction, or begins one with each statement."""
-        status = getattr(self, "server_status", 0)
-        return bool(status & _IN_TRANSACTION) or not self.get_autocommit()  # type: ignore[attr-defined]
+        return self.has_begun() or not self.get_autocommit()  # type: ignore[attr-defined]
+
+    def has_begun(self) -> bool:
+        """Return whether the server is in a transaction, by its last response to PyMySQL; mysqlclient does not tell."""
+        return bool(getattr(self, "server_status", 0) & _IN_TRANSACTION)
 
     def trips_of_step(self, _step: str) -> int:
         """Return 1: COMMIT and ROLLBACK are sent even if no transaction is open."""
