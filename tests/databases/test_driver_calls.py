@@ -258,9 +258,7 @@ def test_bytes_of_streamed_rows_are_those_of_their_statement(profiler: SqlProfil
     assert recording.notes == ("the bytes of results that were not read to the end are not measured",)
 
 
-def test_a_transaction_that_has_begun_before_has_no_second_begin(
-    profiler: SqlProfiler, url: str, mysql: Any
-) -> None:
+def test_a_transaction_that_has_begun_before_has_no_second_begin(profiler: SqlProfiler, url: str, mysql: Any) -> None:
     """Before the recording, or in the one around it, which has the steps of both."""
     lite = sqlite3.connect(":memory:")
     lite.execute("create table item (id int)")

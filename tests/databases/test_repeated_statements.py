@@ -238,6 +238,22 @@ def test_prepared_statements_of_asyncpg(profiler: SqlProfiler, url: str) -> None
     assert [each.kind for each in recording.transactions] == ["CONNECT", "PREPARE STATEMENT", "PREPARE STATEMENT"]
 
 
+def test_a_read_on_another_connection_of_asyncpgs_pool_is_a_duplicate(profiler: SqlProfiler, url: str) -> None:
+    """Both are of the same user and database, which the statements name."""
+
+    async def work() -> None:
+        pool = asyncpg.create_pool(url, min_size=2, max_size=2)
+        async with pool, pool.acquire() as one, pool.acquire() as other:
+            await one.fetch("select relname from pg_class")
+            await other.fetch("select relname from pg_class")
+
+    with profiler.record("pool") as recording:
+        asyncio.run(work())
+
+    assert [each.repeated for each in recording.statements] == [False, True]
+    assert {each.database.name for each in recording.statements} == {make_url(url).database}
+
+
 def test_the_reset_of_asyncpgs_pool_is_a_step(profiler: SqlProfiler, url: str) -> None:
     """Ten equal reads from a pool are ten statements, of which nine are duplicates."""
 

@@ -101,6 +101,8 @@ def database_address(connection: Any) -> DatabaseAddress | None:
 def _address_of(connection: Any) -> DatabaseAddress | None:
     connection = getattr(connection, "driver_connection", connection)  # behind SQLAlchemy's adapter
     packages = {each.__module__.partition(".")[0] for each in type(connection).__mro__}
+    if hasattr(connection, "_params"):  # asyncpg's connection, or the timed protocol of one
+        packages.add("asyncpg")
     system = next((_SYSTEMS[package] for package in packages if package in _SYSTEMS), None)
     if system is None:
         return None

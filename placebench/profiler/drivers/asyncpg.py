@@ -184,6 +184,7 @@ class _TimedProtocol(TimedConnection):
         self._recorder = recorder
         self._protocol = connection._protocol
         self._transport = connection._transport
+        self._addr, self._params = connection._addr, connection._params  # which name the database
         # By text: a preparation is part of the first execution, before which asyncpg may look up types.
         self._prepared: dict[str, PendingStatement] = {}
         self._portals: dict[str, PendingStatement] = {}
