@@ -27,8 +27,11 @@ PATIENCE: Final = 8
 MAX_STEPS: Final = 75_000
 """The number of steps in vain after which a request is refused: about 50 ms."""
 FEW: Final = 1_000
-MAX_FOUND: Final = 300_000
-"""The number of combinations after which a request is refused; the first few of each anchor are not counted."""
+MAX_FOUND: Final = 100_000
+"""The number of groups' solutions, in all combinations together, after which a request is refused: about 1 s.
+
+The first few combinations of each anchor are not counted.
+"""
 
 
 def capacity(total: int, reserved: int, allocation_ratio: float) -> int:
@@ -68,12 +71,13 @@ class StepLimit:
                 "known whether there are others: request fewer groups, or equal amounts of a class in all of them"
             )
 
-    def count_found(self) -> None:
-        """Count one more combination; raise BadRequest if there are more than the maximum."""
-        self._found += 1
+    def count_found(self, solutions: int) -> None:
+        """Count a combination of that many solutions; raise BadRequest if there are more than the maximum."""
+        self._found += solutions
         if self._found > MAX_FOUND:
             raise BadRequest(
-                f"there are more than {MAX_FOUND} candidates in a few trees: give a limit, or fewer groups"
+                f"candidates in a few trees have more than {MAX_FOUND} mappings of groups together: "
+                "request fewer candidates with limit, or fewer groups"
             )
 
 
@@ -159,7 +163,7 @@ class Combinations(ABC, Generic[_Solution]):
     def _counted(self, found: Iterator[tuple[_Solution, ...]]) -> Iterator[tuple[_Solution, ...]]:
         yield from islice(found, FEW)
         for combination in found:
-            self._step_limit.count_found()
+            self._step_limit.count_found(len(combination))
             yield combination
 
     def may_exist(self, options: Sequence[Sequence[_Solution]]) -> bool:

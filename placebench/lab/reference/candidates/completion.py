@@ -137,6 +137,7 @@ class Completion:
         """Make a matching for each set of groups that compete for the same providers, and a packing for all others."""
         self._options = rules.options
         self._subtrees = rules.subtrees
+        self._spend = rules.spend
         single = [group for group, options in enumerate(rules.options) if options]
         # Groups are packed if others want different amounts of a class; if each has its own provider, none competes.
         different: dict[int, set[frozenset[tuple[int, int]]]] = defaultdict(set)
@@ -195,6 +196,8 @@ class Completion:
             self.questions += 1
             if attempts > MAX_ATTEMPTS:
                 return True
+            if attempts > len(self._subtrees) + 1 > 2:
+                self._spend(len(self._options))
             # Below the only same_subtree's topmost provider the matchings are repaired anyway.
             is_repaired_below = len(self._subtrees) == len(stack) == 1 and placed
             if not is_repaired_below and not all(matching.repair(allowed) for matching in self._matchings):

@@ -3,6 +3,7 @@
 import json
 import tracemalloc
 from collections.abc import Iterable, Sequence
+from itertools import combinations as combinations_of
 from itertools import islice, permutations, product
 from typing import Any
 
@@ -343,13 +344,15 @@ def test_a_search_that_is_hard_is_given_up() -> None:
 
 
 def test_too_many_combinations_are_refused_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight groups on eight devices have 40,320 combinations: the first 1000 and 5000 others are found, no more."""
-    monkeypatch.setattr(combinations, "MAX_FOUND", 5000)
+    """Eight groups on eight devices have 40,320 combinations: of these the first 1000 and 5000 others are found, which
+    have 40,000 solutions."""
+    monkeypatch.setattr(combinations, "MAX_FOUND", 40_000)
     host, options = devices(8, 8, isolate=True, numa=False, units=1)
     found = []
 
-    with pytest.raises(BadRequest, match="more than 5000 candidates in a few trees: give a limit"):
+    with pytest.raises(BadRequest, match="more than 40000 mappings of groups together"):
         found.extend(host.combine(options))
+    assert len(found) == 6_000
     assert list(islice(host.combine(options), 5)) == list(islice(permutations(options[0]), 5))
 
 
@@ -359,6 +362,21 @@ def test_a_thousand_combinations_of_each_tree_are_never_too_many(monkeypatch: py
     host, options = devices(4, 6, isolate=True, numa=False, units=1)
 
     assert [360] * 3 == [len(list(host.combine(options))) for _ in range(3)]
+
+
+def test_what_several_same_subtree_try_in_vain_is_counted() -> None:
+    """Seven groups of one unit, each two of which must be below one another, need seven levels, and a binary tree has
+    six. The topmost providers of 21 same_subtree have more than 6²¹ choices: those tried in vain take a step per group.
+    """
+    names = [f"_{number}" for number in range(7)]
+    pairs = tuple(map(frozenset, combinations_of(names, 2)))
+    request = CandidateRequest(tuple(RequestGroup(name, (("A", 1),)) for name in names), same_subtrees=pairs)
+    host = Host(request, [ROOT, *((number - 1) // 2 for number in range(1, 63))], [(1, 0)] * 63, steps=5_000)
+    completion = host.completion([[*range(63)]] * 7)
+
+    with pytest.raises(BadRequest, match="given up after 5000 steps"):
+        completion.exists([])
+    assert completion.questions == 22 + 5_000 // 7 + 1
 
 
 def test_all_trees_of_a_request_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:

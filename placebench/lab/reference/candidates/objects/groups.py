@@ -231,7 +231,7 @@ def _solve_spread(
         choices = [each[anchor_id] for each in by_class]
         for number, providers in enumerate(islice(choices_with_traits(choices, filters.required), most)):
             if number >= FEW:
-                limit.count_found()
+                limit.count_found(len(providers))
             yield anchor_id, providers
 
 
