@@ -137,7 +137,8 @@ def _run(given: CompareOptions) -> int:
     """Compare the variants; measurements are reported even if the run is interrupted or fails."""
     from placebench.compare.what.trials import read_plan
     from placebench.report import parse_gates
-    from placebench.stats import METRICS
+    from placebench.stats import METRICS, primary_metric, significance_shares
+    from placebench.stats.replicates import LIFETIME
 
     gates = [] if given.slo else parse_gates(given.gate)
     plan = read_plan(given.plan)
@@ -164,6 +165,12 @@ def _run(given: CompareOptions) -> int:
             f"a rate of {plan.rate:g} per second and {plan.users} users: users wait for responses, and arrivals at a "
             "rate do not; leave one of them out"
         )
+    measured = [*significance_shares(primary_metric(users=plan.users or 1, rate=plan.rate)), *LIFETIME]
+    for gate in gates:
+        if gate.metric in METRICS and gate.metric not in measured:
+            load = f"at a rate of {plan.rate:g} per second" if plan.rate else f"with --users {plan.users or 1}"
+            expected = ", ".join([*measured, "or a count"])
+            raise UsageError(f"gate {gate.text!r}: {gate.metric} is not measured {load}: expected one of {expected}")
     if plan.database == "none" and plan.template_db:
         raise UsageError(
             f'template_db {plan.template_db!r} with database = "none": no database is copied; leave one of them out'

@@ -26,6 +26,18 @@ COMMAND = "placebench compare: "
             ["naive", "tuned", "--gate", "faster, please"],
             "gate 'faster, please': expected METRIC <, <=, > or >= NUMBER",
         ),
+        (
+            ["naive", "tuned", "--gate", "p99_s < 1.1x"],
+            "gate 'p99_s < 1.1x': p99_s is not measured with --users 1: expected one of cpu_s, wall_s, pss_bytes, ",
+        ),
+        (
+            ["naive", "tuned", "--users", "2", "--gate", "p50_s < 1s"],
+            "gate 'p50_s < 1s': p50_s is not measured with --users 2: expected one of elapsed_s, cpu_s, wall_s, ",
+        ),
+        (
+            ["naive", "tuned", "--rate", "9", "--gate", "wall_s < 1s"],
+            "gate 'wall_s < 1s': wall_s is not measured at a rate of 9 per second: expected one of p95_s, cpu_s, ",
+        ),
         (["naive", "tuned", "--replicates", "-1"], "argument -n/--replicates: expected a whole number from 0 to "),
         (["naive", "tuned", "--rounds", "0"], "argument --rounds: expected a whole number from 1 to 10000, saw '0'"),
         (
