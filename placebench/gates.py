@@ -76,7 +76,8 @@ def parse_gate(text: str, metrics: Mapping[str, Mapping[str, float]], *, ratios:
     if is_ratio and not ratios:
         raise _error(text, "there is no base to be a ratio of")
     if unit == "%" and number[0] not in "+-":
-        raise _error(text, f"expected +{number}% for that much more than the base, or a ratio such as 1.03x")
+        share = f"{float(number) / 100:g} for that share of all, " if metric.endswith("_share") else ""
+        raise _error(text, f"expected {share}+{number}% for that much more than the base, or a ratio such as 1.03x")
     value = float(number)
     if unit == "%":
         value = 1 + value / 100

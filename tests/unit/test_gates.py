@@ -5,7 +5,7 @@ import pytest
 from placebench.errors import UsageError
 from placebench.gates import BYTES, COUNT, SECONDS, Gate, Outcome, parse_gate
 
-METRICS = {"statements": COUNT, "cpu_s": SECONDS, "p95": SECONDS, "bytes_sent": BYTES}
+METRICS = {"statements": COUNT, "cpu_s": SECONDS, "p95": SECONDS, "bytes_sent": BYTES, "slow_share": COUNT}
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,7 @@ def test_a_gate(text: str, relation: str, value: float, is_ratio: bool) -> None:
         ("p95 < 500", "p95 is in one of us, ms, s"),
         ("p95 < 500min", "p95 is in one of us, ms, s"),
         ("cpu_s < 3%", r"expected \+3% for that much more than the base, or a ratio such as 1.03x"),
+        ("slow_share < 1%", r"expected 0.01 for that share of all, \+1% for that much more than the base"),
         ("cpu_s >= -100%", "out of range"),
         ("cpu_s < 0x", "out of range"),
         ("", "expected METRIC"),
