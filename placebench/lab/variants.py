@@ -68,8 +68,8 @@ KINDS: Mapping[str, VariantKind] = {"laboratory": LaboratoryVariants()}
 
 
 def _placement(python: Path | None) -> Variant:
-    python = python or _of_tox()
-    if python is None:
+    of_tox = profiles_folder().with_name(".tox") / "oracle" / "placement" / "bin" / "python"
+    if python is None and not of_tox.is_file():
         raise MissingExtraError(
             "the variant placement needs the Python of an environment with openstack-placement==16.0.0, psycopg2-"
             "binary and uwsgi: name it with --placement-python PATH, such as .tox/oracle/placement/bin/python after "
@@ -81,11 +81,5 @@ def _placement(python: Path | None) -> Variant:
         variables=_PLACEMENT_VARIABLES,
         data_kind=_DATA,
         api=API,
-        python=str(existing_python(python)),
+        python=str(existing_python(python or of_tox)),
     )
-
-
-def _of_tox() -> Path | None:
-    """Return the Python for which `tox -e oracle` installed Placement in this checkout; None if there is none."""
-    made = profiles_folder().with_name(".tox") / "oracle" / "placement" / "bin" / "python"
-    return made if made.is_file() else None

@@ -21,7 +21,10 @@ def free_port(address: str = "127.0.0.1") -> int:
     ip_local_port_range, and no other process gets it from this function before its server listens. If all ports from
     10000 on are in that range, the kernel chooses.
     """
-    first, last = _kernel_range()
+    try:
+        first, last = map(int, _KERNEL_RANGE.read_text().split())
+    except OSError:  # not Linux, or no /proc
+        first, last = _LOWEST, _HIGHEST
     choices: list[int] = [*range(_LOWEST, first), *range(last + 1, _HIGHEST + 1)]
     random.Random().shuffle(choices)
     for port in choices[:_ATTEMPTS]:
@@ -43,15 +46,6 @@ def is_free(port: int, address: str = "127.0.0.1") -> bool:
     """Return whether nothing listens on this *port* at this moment."""
     with socket.socket() as probe:
         return probe.connect_ex((address, port)) != 0
-
-
-def _kernel_range() -> tuple[int, int]:
-    """Return the first and the last port that the kernel chooses for sockets that are bound to none."""
-    try:
-        first, last = _KERNEL_RANGE.read_text().split()
-    except OSError:  # not Linux, or no /proc
-        return _LOWEST, _HIGHEST
-    return int(first), int(last)
 
 
 def _bind(address: str, port: int) -> int:

@@ -125,9 +125,14 @@ class Telemetry:
     def ratios(self) -> pd.DataFrame:
         """Return a row per second: the database's share of the handlers' time, and the workers' user to kernel CPU.
 
+        Columns: database_s, measured_s, database_share, cpu_user_s, cpu_system_s, user_to_kernel.
         A value is NaN if the profiler was off, nothing ran, or the kernel's clock moved by less than a tick.
         """
-        return _ratios_per_second(self.durations, self.runtime, self.began_s)
+        frame = database_time(self.durations, self.began_s)
+        frame = frame.join(cpu_per_step(self.runtime, self.began_s), how="outer")
+        share = frame["database_s"] / frame["measured_s"].where(frame["measured_s"] > 0)
+        frame.insert(frame.columns.get_loc("user_to_kernel"), "database_share", share)
+        return frame
 
     def describe_ratios(self) -> str:
         """Return a sentence per ratio over the whole time, which says which part is larger."""
@@ -262,14 +267,6 @@ def _counts(durations: pd.DataFrame) -> pd.Series[int]:
 
 
 _PERCENT = 100
-
-
-def _ratios_per_second(durations: pd.DataFrame, runtime: pd.DataFrame, began_s: float) -> pd.DataFrame:
-    """Return a row per second: database_s, measured_s, database_share, cpu_user_s, cpu_system_s, user_to_kernel."""
-    frame = database_time(durations, began_s).join(cpu_per_step(runtime, began_s), how="outer")
-    share = frame["database_s"] / frame["measured_s"].where(frame["measured_s"] > 0)
-    frame.insert(frame.columns.get_loc("user_to_kernel"), "database_share", share)
-    return frame
 
 
 def _describe_database(durations: pd.DataFrame) -> str:
