@@ -102,6 +102,25 @@ def test_failures_and_rows_one_by_one(recorded: Callable[..., Recording]) -> Non
     assert [step.kind for step in recording.transactions] == ["PING", "BEGIN", "SAVEPOINT", "ROLLBACK TO", "COMMIT"]
 
 
+def test_calls_of_asyncpgs_own_connection_are_recorded(recorded: Callable[..., Recording]) -> None:
+    """As the application makes them below SQLAlchemy: a COPY and a read, in the transaction of both."""
+
+    async def body(engine: AsyncEngine) -> None:
+        async with engine.begin() as connection:
+            await connection.execute(text("create temporary table copied (id int)"))
+            own = (await connection.get_raw_connection()).driver_connection
+            await own.copy_records_to_table("copied", records=[(number,) for number in range(5)])
+            await own.fetch("select id from copied where id < $1", 3)
+            await connection.execute(text("select id from copied"))
+
+    recording = recorded(body)
+
+    assert [each.row_count for each in recording.statements] == [0, 5, 3, 5]
+    assert {(each.connection, each.transaction) for each in recording.statements} == {(1, 1)}
+    assert {each.caller.function.rpartition(".")[2] for each in recording.statements} == {"body"}
+    assert recording.statements[-1].bytes_received < 300
+
+
 def test_it_sends_no_plans_and_says_so(profiler: SqlProfiler, engine: AsyncEngine) -> None:
     """In one line; all else is recorded."""
 

@@ -68,7 +68,7 @@ def meter_of(connection: object) -> SocketMeter | None:
 def driver_connection(dbapi_connection: object) -> object:
     """Return the driver's own connection behind SQLAlchemy's adapter of an async driver; return others unchanged."""
     if hasattr(type(dbapi_connection), "placebench_recorder"):  # a timed connection may be an adapter itself
-        return dbapi_connection
+        return getattr(dbapi_connection, "placebench_protocol", dbapi_connection)
     return getattr(dbapi_connection, "driver_connection", dbapi_connection)
 
 

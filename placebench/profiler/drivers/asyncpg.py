@@ -10,6 +10,7 @@ class.
 
 import re
 import sys
+from types import FrameType
 from typing import Any
 
 from placebench.profiler.capture.call_sites import find_callers
@@ -123,11 +124,9 @@ class _AsyncpgConnection(AdaptedConnection):
     autocommit: bool
 
     @property
-    def placebench_meter(self) -> SocketMeter | None:
-        """The meter of this connection's bytes; None if they cannot be measured."""
-        transport = self._connection._transport
-        encrypted = transport.get_extra_info("ssl_object") is not None
-        return socket_meter(transport.get_extra_info("socket").fileno(), encrypted=encrypted)
+    def placebench_protocol(self) -> Any:
+        """The protocol below, which times what the application asks of asyncpg's own connection."""
+        return self._connection._protocol
 
     def ping(self) -> None:
         """Call the adapter's ping for the pool and time it; new releases of SQLAlchemy run it in a transaction."""
@@ -144,10 +143,11 @@ class _AsyncpgConnection(AdaptedConnection):
 
 
 def time_asyncpg(recorder: CallRecorder, connection: Any) -> None:
-    """Give SQLAlchemy's adapter of a new asyncpg connection its timed classes instead of a timed protocol."""
+    """Give SQLAlchemy's adapter of a new asyncpg connection its timed classes; its calls of the protocol are theirs."""
     driver_connection = connection._connection
-    if isinstance(driver_connection._protocol, _TimedProtocol):
-        driver_connection._protocol = driver_connection._protocol._protocol
+    if not isinstance(driver_connection._protocol, _TimedProtocol):
+        _time_protocol(recorder, driver_connection)
+    driver_connection._protocol.placebench_adopted = True
     time_adapter(recorder, connection, "asyncpg", (_AsyncpgConnection, _AsyncpgCursor, _AsyncpgStream))
 
 
@@ -200,7 +200,7 @@ class _TimedProtocol(TimedConnection):
         return None if socket is None else socket_meter(socket.fileno(), encrypted=encrypted)
 
     def in_a_transaction(self) -> bool:
-        return bool(self._protocol.is_in_transaction())
+        return bool(self._protocol.is_connected() and self._protocol.is_in_transaction())
 
     async def query(self, query: Any, *args: Any, **kwargs: Any) -> Any:
         """Run one or several statements without parameters; the response is the last status."""
@@ -278,6 +278,8 @@ class _TimedProtocol(TimedConnection):
         return await self._timed(self._start(copy_stmt), self._protocol.copy_out, copy_stmt, *args, **kwargs)
 
     def _start(self, query: Any, values: object = None) -> PendingStatement | None:
+        if self.placebench_adopted and _is_called_by_sqlalchemy():
+            return None
         pending = self._recorder.driver_call(_Call(self), query, values)  # type: ignore[arg-type]
         if pending is not None:
             pending.fetched_rows = None  # known only if the response tells them
@@ -312,6 +314,14 @@ class _TimedProtocol(TimedConnection):
         finally:
             pending.execute_returned(trips)
             _count_rows(pending, response)
+
+
+def _is_called_by_sqlalchemy() -> bool:
+    """Return whether SQLAlchemy's adapter, and not the application, has called asyncpg."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and (name := frame.f_globals.get("__name__", "")).startswith(("asyncpg.", __name__)):
+        frame = frame.f_back
+    return frame is not None and name.startswith("sqlalchemy.")
 
 
 def _remember(kept: dict[str, PendingStatement], key: str, pending: PendingStatement) -> None:
