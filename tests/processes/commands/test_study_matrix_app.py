@@ -23,6 +23,7 @@ if path:
 
 def application(environ, start_response):
     time.sleep(float(os.environ.get("WAIT_S", 0)))
+    environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))  # uWSGI resets a connection with an unread body
     names = []
     if path:
         with sqlite3.connect(path) as connection:
@@ -47,7 +48,7 @@ request = "/"
 
 [app]
 app = "service:application"
-server = "gunicorn"
+server = "uwsgi"
 
 [variants.plain]
 
