@@ -5,6 +5,7 @@ import tracemalloc
 from collections.abc import Iterable, Sequence
 from itertools import combinations as combinations_of
 from itertools import islice, permutations, product
+from random import Random
 from typing import Any
 
 import pytest
@@ -309,14 +310,25 @@ def test_choices_with_traits_are_those_of_the_product(choices: list[list[int]], 
     """One provider of each choice, in order, and of these those that hold each set of required traits."""
     every = [each for each in product(*choices) if all(not held.isdisjoint(each) for held in required)]
 
-    assert every == list(choices_with_traits(choices, required))
+    assert every == list(choices_with_traits(choices, required, StepLimit().spend))
 
 
 def test_traits_that_exclude_each_other_are_found_at_once() -> None:
     """Two traits, each on another provider of one class only, among 16 providers of 20 classes: 16²⁰ choices, none."""
     choices = [[*range(16)]] * 19 + [[16, 17]]
 
-    assert list(choices_with_traits(choices, [{16}, {17}])) == []
+    assert list(choices_with_traits(choices, [{16}, {17}], StepLimit().spend)) == []
+
+
+def test_a_set_cover_that_is_hard_is_given_up() -> None:
+    """Five classes of 64 providers, of which some 14 in 64 have each of 60 traits: hardly one of 64⁵ choices has all of
+    them, and the search ends at the maximum of steps."""
+    rng = Random(1)
+    choices = [[*range(number * 64, number * 64 + 64)] for number in range(5)]
+    required = [{provider for provider in range(320) if rng.random() < 14 / 64} for _ in range(60)]
+
+    with pytest.raises(BadRequest, match=f"given up after {MAX_STEPS} steps"):
+        list(islice(choices_with_traits(choices, required, StepLimit().spend), 10))
 
 
 @pytest.mark.parametrize(("amounts", "count"), [([4] * 6 + [3] * 12, 6), ([7, 6, 5, 4, 3, 3, 3, 3, 3, 3], 4)])

@@ -229,14 +229,14 @@ def _solve_spread(
     limit = StepLimit()
     for anchor_id in _serving_all(search, by_class):
         choices = [each[anchor_id] for each in by_class]
-        for number, providers in enumerate(islice(choices_with_traits(choices, filters.required), most)):
+        for number, providers in enumerate(islice(choices_with_traits(choices, filters.required, limit.spend), most)):
             if number >= FEW:
                 limit.count_found(len(providers))
             yield anchor_id, providers
 
 
 def choices_with_traits(
-    choices: Sequence[Sequence[int]], required: Sequence[Collection[int]]
+    choices: Sequence[Sequence[int]], required: Sequence[Collection[int]], spend: Callable[[int], None]
 ) -> Iterator[tuple[int, ...]]:
     """Yield one provider of each of the choices, in the order of `product`, if together they have all required traits.
 
@@ -245,6 +245,7 @@ def choices_with_traits(
     Args:
         choices: The providers of each class.
         required: For each set of required traits, the providers with one of its traits.
+        spend: A function that counts steps in vain, and raises BadRequest if there are too many.
     """
     if not required:
         yield from product(*choices)
@@ -277,6 +278,7 @@ def choices_with_traits(
             state = count - 1, met.pop()
             if is_dead_end.pop():
                 dead_ends.add(state)
+                spend(len(choices[count - 1]))
             elif is_dead_end:
                 is_dead_end[-1] = False
             if placed:
