@@ -257,7 +257,8 @@ class RunningServer(ABC):
 
     def _start_error(self) -> ServerError:
         where = self._spec.address
-        if _PORT_TAKEN in self._log.text().lower():  # asyncio writes it in lower case
+        # A command may listen at another port, which its log names. asyncio writes the message in lower case.
+        if not self._spec.command and _PORT_TAKEN in self._log.text().lower():
             return ServerError(f"port {where} is taken: stop what listens there, or choose another one with --port")
         served = self._spec.command or self._spec.module
         return ServerError(f"{self.name} could not serve {served} at {where}; {self._log.end()}")

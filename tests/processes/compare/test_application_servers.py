@@ -362,6 +362,15 @@ def test_a_command_serves_at_the_port_that_it_is_given(tmp_path: Path) -> None:
         serve(ServerSpec("none", server="command", command="echo no pears {port}; exit 1"))
 
 
+def test_a_command_whose_own_port_is_taken_is_told_with_the_end_of_its_log() -> None:
+    """The port that it was given is free, and is not called taken."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = f"{sys.executable} -m http.server {port} --bind 127.0.0.1; exit {{port}}"
+        with pytest.raises(ServerError, match=r"could not serve .*the end of its log: .*Address already in use"):
+            serve(ServerSpec("none", server="command", command=command))
+
+
 def test_ipv6_is_served(served: Served) -> None:
     """An address with colons goes into brackets."""
     if not socket.has_ipv6:
