@@ -25,7 +25,13 @@ HEADERS: Final = {
     "OpenStack-API-Version": "placement 1.39",
     "Accept": "application/json",
 }
+_VERSION: Final = "OpenStack-API-Version"
 _CHILD: Final = Path(__file__).with_name("placement_child.py")
+
+
+def in_version(minor: int) -> Mapping[str, str]:
+    """The headers of a request in this minor version."""
+    return {**HEADERS, _VERSION: f"placement 1.{minor}"}
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,9 @@ class Request:
 
     def __str__(self) -> str:
         address = f"{self.method} {self.path}{'?' if self.query else ''}{self.query}"
-        return address if self.body is None else f"{address}  {json.dumps(self.body)}"
+        body = "" if self.body is None else f"  {json.dumps(self.body)}"
+        version = self.headers.get(_VERSION, "no version")
+        return address + body + ("" if version == HEADERS[_VERSION] else f"  ({version})")
 
     @property
     def all_headers(self) -> Mapping[str, str]:

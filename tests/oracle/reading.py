@@ -10,7 +10,7 @@ from typing import Final
 
 from cloud import Cloud, load, stored
 from divergences import suspects
-from programs import HEADERS, Answer, Ours, Program, Request
+from programs import Answer, Ours, Program, Request, in_version
 from queries import NEWEST_MINOR, Group, Query
 from sameness import legal, same, specified
 from specification import expected
@@ -88,8 +88,7 @@ class Reading:
             self.tally.disagree("\n".join(lines))
 
     def _both(self, query: Query, variant: str) -> tuple[Answer, Answer]:
-        headers = {**HEADERS, "OpenStack-API-Version": f"placement 1.{query.minor}"}
-        request = Request("GET", PATH, query.text, headers=headers)
+        request = Request("GET", PATH, query.text, headers=in_version(query.minor))
         return self.placement.ask(request), self.ours[variant].ask(request)
 
     @staticmethod

@@ -1,16 +1,17 @@
 """Writes, compared: the same operations on two databases, Placement's and ours, and what can be read afterwards.
 
 The main parts are `operations`, the hypothesis strategy, and `Writing`, whose `compare` carries them out. A generation
-in a body is drawn as an offset from the current one, which is known only when the operation's turn comes.
+in a body is drawn as an offset from the current one, which is known only when the operation's turn comes. Some writes
+are of an older microversion, in its form, and some have an odd value in their body.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cloud import AGGREGATES, CLASSES, TRAITS, Cloud, aggregate_uuid, consumer_uuid, load, provider_uuid
 from hypothesis import strategies as st
-from programs import Answer, Ours, Program, Request
+from programs import HEADERS, Answer, Ours, Program, Request, in_version
 from sameness import same
 from sqlalchemy import Engine, delete, select
 from tally import Tally
@@ -22,6 +23,10 @@ CONSUMERS: Final = range(4)
 CLASSES_WRITTEN: Final = (*CLASSES, "CUSTOM_NEW_CLASS")
 TRAITS_WRITTEN: Final = (*TRAITS, "CUSTOM_NEW_TRAIT")
 OTHER_CLASSES: Final = ("FPGA", "NET_BW_EGR_KILOBIT_PER_SEC", "CUSTOM_NEW_CLASS", "CUSTOM_NOTHING")
+SINCE: Final = {"allocations": 0, "project_id": 8, "user_id": 8, "consumer_generation": 28, "consumer_type": 38}
+SINCE_BY_PROVIDER: Final = 12  # a claim has an object of its providers, and an array before
+SINCE_AGGREGATES_GENERATION: Final = 19
+ODD: Final[tuple[Any, ...]] = (None, True, 0, -1, 1.0, 1.5, 2**31, 2**64, "", "x", "a b", [], {}, ["x"], {"x": 1})
 OTHER_TRAITS: Final = ("HW_CPU_X86_AVX2", "COMPUTE_NODE", "CUSTOM_NEW_TRAIT", "CUSTOM_NOBODY_KNOWS", "HW_NOTHING")
 
 
@@ -37,6 +42,7 @@ def _url(place: int) -> str:
     return f"/resource_providers/{provider_uuid(place)}"
 
 
+_rarely = st.sampled_from([False] * 4 + [True])
 _offsets = st.sampled_from([0] * 9 + [1, -1])
 _places = st.sampled_from(PROVIDERS)
 _urls = _places.map(_url)
@@ -85,16 +91,20 @@ def _of_provider(draw: st.DrawFn) -> Request:
 
 
 _parents = st.one_of(st.none(), _places.map(provider_uuid))
-_names = _places.map(lambda place: f"provider {place}")
-_moves = st.fixed_dictionaries({"name": _names}, optional={"parent_provider_uuid": _parents})
-_trees = st.one_of(
-    st.builds(lambda url, body: Request("PUT", url, body=body), _urls, _moves),
-    st.builds(
-        lambda place, body: Request("POST", "/resource_providers", body={"uuid": provider_uuid(place), **body}),
-        _places,
-        _moves,
-    ),
-)
+
+
+@st.composite
+def _trees(draw: st.DrawFn) -> Request:
+    """A new provider, or one that moves or is renamed; most keep the name that they have in the cloud."""
+    place = draw(_places)
+    body: dict[str, Any] = {"name": f"provider {draw(st.sampled_from([place] * 4 + [*PROVIDERS]))}"}
+    if draw(st.booleans()):
+        body["parent_provider_uuid"] = draw(_parents)
+    if draw(st.booleans()):
+        return Request("PUT", _url(place), body=body)
+    return Request("POST", "/resource_providers", body={"uuid": provider_uuid(place), **body})
+
+
 _vocabulary = st.builds(
     Request,
     st.sampled_from(["PUT", "PUT", "DELETE"]),
@@ -140,10 +150,55 @@ _allocations = st.one_of(
 )
 
 
-def operations(*, of_names: bool = True) -> st.SearchStrategy[Request]:
+@st.composite
+def operations(draw: st.DrawFn, *, of_names: bool = True) -> Request:
     """A write, whose body may hold a `Generation`; of_names: also of traits and classes themselves."""
-    kinds = (_allocations, _allocations, _of_provider(), _of_provider(), _trees)
-    return st.one_of(*kinds, _vocabulary) if of_names else st.one_of(*kinds)
+    kinds = (_allocations, _allocations, _of_provider(), _of_provider(), _trees())
+    request: Request = draw(st.one_of(*kinds, _vocabulary) if of_names else st.one_of(*kinds))
+    if draw(_rarely):
+        minor = draw(st.integers(0, 38))
+        request = replace(request, body=_of_version(request, minor), headers=in_version(minor))
+    return replace(request, body=draw(_spoilt(request.body))) if draw(_rarely) else request
+
+
+def _of_version(request: Request, minor: int) -> Any:
+    """The body in the form of an older microversion."""
+    if request.path == "/reshaper":
+        return {**request.body, "allocations": _claims_of_version(request.body["allocations"], minor)}
+    if request.path == "/allocations":
+        return _claims_of_version(request.body, minor)
+    if request.path.startswith("/allocations") and request.body is not None:
+        return _claims_of_version({"": request.body}, minor)[""]
+    if request.path.endswith("/aggregates") and minor < SINCE_AGGREGATES_GENERATION:
+        return request.body["aggregates"]
+    return request.body
+
+
+def _claims_of_version(claims: Mapping[str, Any], minor: int) -> dict[str, Any]:
+    older = {who: {name: each[name] for name in SINCE if minor >= SINCE[name]} for who, each in claims.items()}
+    if minor < SINCE_BY_PROVIDER:
+        for claim in older.values():
+            listed = claim["allocations"].items()
+            claim["allocations"] = [{"resource_provider": {"uuid": uuid}, **given} for uuid, given in listed]
+    return older
+
+
+@st.composite
+def _spoilt(draw: st.DrawFn, value: Any) -> Any:
+    """The value with something in it, at any depth, that is odd or missing; an object stays one."""
+    if not isinstance(value, dict) or not value:
+        return value
+    key = draw(st.sampled_from(sorted(value)))
+    kind = draw(st.sampled_from(["deeper", "deeper", "deeper", "odd", "missing", "more"]))
+    if kind == "missing":
+        return {name: each for name, each in value.items() if name != key}
+    if kind == "more":
+        return {**value, draw(st.sampled_from(["x", "", "generation", "VCPU"])): draw(st.sampled_from(ODD))}
+    inner = value[key]
+    return {
+        **value,
+        key: draw(_spoilt(inner) if kind == "deeper" and isinstance(inner, dict) else st.sampled_from(ODD)),
+    }
 
 
 def with_generations(value: Any, program: Program) -> Any:
@@ -157,20 +212,25 @@ def with_generations(value: Any, program: Program) -> Any:
     return value
 
 
-def picture() -> Iterator[Request]:
-    """Reads that show all that writes can change."""
+def picture(headers: Mapping[str, str] = HEADERS) -> Iterator[Request]:
+    """Reads that show all that writes can change, in the microversion of the headers."""
+    for path, query in _shown():
+        yield Request("GET", path, query, headers=headers)
+
+
+def _shown() -> Iterator[tuple[str, str]]:
     for place in PROVIDERS:
         for below in ("", "/inventories", "/traits", "/aggregates", "/allocations", "/usages"):
-            yield Request("GET", f"{_url(place)}{below}")
+            yield f"{_url(place)}{below}", ""
     for number in CONSUMERS:
-        yield Request("GET", f"/allocations/{consumer_uuid(number)}")
+        yield f"/allocations/{consumer_uuid(number)}", ""
     for path in ("/resource_providers", "/resource_classes"):
-        yield Request("GET", path)
-    yield Request("GET", "/resource_providers", f"in_tree={provider_uuid(0)}")
+        yield path, ""
+    yield "/resource_providers", f"in_tree={provider_uuid(0)}"
     for query in ("", "associated=true", "name=startswith:HW_CPU"):
-        yield Request("GET", "/traits", query)
+        yield "/traits", query
     for query in ("", "&user_id=other", "&consumer_type=all", "&consumer_type=INSTANCE", "&consumer_type=unknown"):
-        yield Request("GET", "/usages", f"project_id=somebody{query}")
+        yield "/usages", f"project_id=somebody{query}"
 
 
 @dataclass(frozen=True)
@@ -185,11 +245,11 @@ class Writing:
     tally: Tally
 
     def compare(self, cloud: Cloud, asked: Sequence[Request]) -> None:
-        """Each operation in its turn, and then the picture; raises DisagreementError."""
+        """Each operation in its turn, and then the picture in the version of the last; raises DisagreementError."""
         load(self.their_engine, cloud)
         load(self.our_engine, cloud)
         done: list[Request] = []
-        for operation in [*asked, *picture()]:
+        for operation in [*asked, *picture(asked[-1].headers)]:
             request = replace(operation, body=with_generations(operation.body, self.ours))
             if request.method != "GET":
                 done.append(request)
@@ -221,7 +281,8 @@ class Writing:
 
 def _may_leave_behind(request: Request, answer: Answer) -> bool:
     """The situation of D12: an allocation of an unknown provider was refused, or a new consumer was given nothing."""
-    if request.body is None or not request.path.startswith(("/allocations", "/reshaper")):
+    is_claim = request.path.startswith(("/allocations", "/reshaper"))
+    if request.body is None or not is_claim or answer.status == 404:  # a body that nobody has read may be odd
         return False
     claims = [request.body] if request.method == "PUT" else request.body.get("allocations", request.body).values()
     return answer.status == 400 or any(not claim["allocations"] for claim in claims)
