@@ -4,21 +4,25 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp import ClientSession, StdioServerParameters
-from mcp.client.stdio import stdio_client
 from sqlalchemy import create_engine, text
 
 from placebench.profiler import SqlProfiler
+
+if TYPE_CHECKING:
+    from mcp import ClientSession
 
 Call = Callable[..., Awaitable[tuple[bool, str]]]
 FILES = ["@../secret", "POST /x @/etc/passwd", "env:HOME"]
 
 
-def with_client(workspace: Path, use: Callable[[ClientSession, Call], Awaitable[Any]]) -> Any:
+def with_client(workspace: Path, use: Callable[["ClientSession", Call], Awaitable[Any]]) -> Any:
     """Start the server in a folder, and return what *use* makes of a session and a function that calls a tool."""
+    from mcp import ClientSession, StdioServerParameters  # a second for each worker that collects this file
+    from mcp.client.stdio import stdio_client
+
     parameters = StdioServerParameters(command=sys.executable, args=["-m", "placebench", "mcp"], cwd=workspace)
 
     async def session() -> Any:
@@ -44,7 +48,7 @@ def test_reads_in_the_workspace_alone(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "workspace"):
         recording.save(folder / "recording.json")
 
-    async def use(client: ClientSession, call: Call) -> list[Any]:
+    async def use(client: "ClientSession", call: Call) -> list[Any]:
         tools = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
         inside = await call("read_recording", path="recording.json")
         outside = await call("read_recording", path="../recording.json")
@@ -78,7 +82,7 @@ def test_compares_what_the_workspace_describes(tmp_path: Path) -> None:
     """A gate that fails is a result with its reason, not an error; a variant that does not exist is one line."""
     (tmp_path / "pyproject.toml").write_text("[tool.placebench]\ntrees = 1\n")
 
-    async def use(_: ClientSession, call: Call) -> list[tuple[bool, str]]:
+    async def use(_: "ClientSession", call: Call) -> list[tuple[bool, str]]:
         failed = await call("compare", base="noop", variants=["tuned"], replicates=0, gates=["statements <= 0"])
         return [failed, await call("compare", base="noop", variants=["faster"])]
 
