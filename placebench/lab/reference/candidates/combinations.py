@@ -27,10 +27,11 @@ PATIENCE: Final = 8
 MAX_STEPS: Final = 75_000
 """The number of steps in vain after which a request is refused: about 50 ms."""
 FEW: Final = 1_000
+NEVER_TOO_MANY: Final = 10_000
 MAX_FOUND: Final = 100_000
 """The number of groups' solutions, in all combinations together, after which a request is refused: about 1 s.
 
-The first few combinations of each anchor are not counted.
+The first few combinations of each anchor are not counted, and fewer combinations than `NEVER_TOO_MANY` are allowed.
 """
 
 
@@ -60,7 +61,7 @@ class StepLimit:
     def __init__(self, steps: int | None = None) -> None:
         """steps: the maximum; `MAX_STEPS` if None."""
         self._maximum = self._left = MAX_STEPS if steps is None else steps
-        self._found = 0
+        self._combinations = self._found = 0
 
     def spend(self, steps: int) -> None:
         """Count the steps; raise BadRequest if there are more than the maximum."""
@@ -73,8 +74,9 @@ class StepLimit:
 
     def count_found(self, solutions: int) -> None:
         """Count a combination of that many solutions; raise BadRequest if there are more than the maximum."""
+        self._combinations += 1
         self._found += solutions
-        if self._found > MAX_FOUND:
+        if self._combinations > NEVER_TOO_MANY and self._found > MAX_FOUND:
             raise BadRequest(
                 f"candidates in a few trees have more than {MAX_FOUND} mappings of groups together: "
                 "request fewer candidates with limit, or fewer groups"

@@ -359,6 +359,7 @@ def test_too_many_combinations_are_refused_without_a_limit(monkeypatch: pytest.M
     """Eight groups on eight devices have 40,320 combinations: of these the first 1000 and 5000 others are found, which
     have 40,000 solutions."""
     monkeypatch.setattr(combinations, "MAX_FOUND", 40_000)
+    monkeypatch.setattr(combinations, "NEVER_TOO_MANY", 5_000)
     host, options = devices(8, 8, isolate=True, numa=False, units=1)
     found = []
 
@@ -368,9 +369,20 @@ def test_too_many_combinations_are_refused_without_a_limit(monkeypatch: pytest.M
     assert list(islice(host.combine(options), 5)) == list(islice(permutations(options[0]), 5))
 
 
+def test_ten_thousand_combinations_are_never_too_many() -> None:
+    """Sixty groups have 1,000 + 10,000 combinations, whose solutions are six times as many as are allowed otherwise."""
+    host, options = devices(60, 64, isolate=True, numa=False, units=1)
+    found = []
+
+    with pytest.raises(BadRequest, match="more than 100000 mappings of groups together"):
+        found.extend(len(each) for each in host.combine(options))
+    assert [60] * 11_000 == found
+
+
 def test_a_thousand_combinations_of_each_tree_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four groups on six devices have 360 combinations, however many such trees a request has."""
     monkeypatch.setattr(combinations, "MAX_FOUND", 0)
+    monkeypatch.setattr(combinations, "NEVER_TOO_MANY", 0)
     host, options = devices(4, 6, isolate=True, numa=False, units=1)
 
     assert [360] * 3 == [len(list(host.combine(options))) for _ in range(3)]
