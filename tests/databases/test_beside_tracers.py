@@ -10,6 +10,10 @@ import asyncpg
 import psycopg
 import psycopg2
 import pytest
+from sqlalchemy import text
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy_version import since_2_0
 
 from placebench.profiler import Recording, SqlProfiler
 
@@ -203,3 +207,25 @@ def test_sentry_and_the_profiler_see_all(beside_sentry: tuple[SqlProfiler, list[
 
     spans = [each for each in sent[0]["spans"] if each["description"] == "select 1"]
     assert (len(spans), len(recording.statements)) == (_TIMES, _TIMES)
+
+
+@since_2_0
+def test_a_statement_of_sqlalchemy_beside_sentry_is_one(
+    beside_sentry: tuple[SqlProfiler, list[Any]], database_url: str
+) -> None:
+    """Sentry's functions are between its adapter and asyncpg."""
+    beside_sentry[0].remove()
+    profiler = SqlProfiler()
+
+    async def work() -> None:
+        engine = create_async_engine(make_url(database_url).set(drivername="postgresql+asyncpg"))
+        async with engine.connect() as connection:
+            for _ in range(_TIMES):
+                await connection.execute(text("select 1"))
+        await engine.dispose()
+
+    with profiler.record("use") as recording:
+        asyncio.run(work())
+    profiler.remove()
+
+    assert [each.row_count for each in recording.statements] == [1] * _TIMES

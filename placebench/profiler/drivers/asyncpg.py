@@ -29,6 +29,7 @@ from placebench.profiler.capture.timed_cursor import (
     has_no_sets,
     time_adapter,
 )
+from placebench.profiler.model.files import with_slashes
 from placebench.profiler.model.statement_facts import statement_facts
 
 _COUNT = re.compile(r"\d+\Z")
@@ -317,11 +318,16 @@ class _TimedProtocol(TimedConnection):
 
 
 def _is_called_by_sqlalchemy() -> bool:
-    """Return whether SQLAlchemy's adapter, and not the application, has called asyncpg."""
+    """Return whether SQLAlchemy's adapter has called asyncpg, maybe through a tracer, and not the application."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and (name := frame.f_globals.get("__name__", "")).startswith(("asyncpg.", __name__)):
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.startswith("sqlalchemy."):
+            return True
+        if not name.startswith(("asyncpg.", __name__)) and "-packages/" not in with_slashes(frame.f_code.co_filename):
+            return False
         frame = frame.f_back
-    return frame is not None and name.startswith("sqlalchemy.")
+    return False
 
 
 def _remember(kept: dict[str, PendingStatement], key: str, pending: PendingStatement) -> None:
