@@ -148,9 +148,11 @@ class _MySqlCursor(TimedCursor):
     def close(self) -> None:
         """Call the driver's close, and time it if it reads the rest of a result."""
         if self.placebench_pending is None or not self._is_streaming():
-            return self.placebench_close()  # type: ignore[no-any-return]
+            self.placebench_close()
+            return
         with self.timing_fetch():
-            return self.placebench_close()  # type: ignore[no-any-return]
+            self.placebench_close()
+        self._end_stream()
 
     def _is_streaming(self) -> bool:
         """Return whether more rows may come to an unbuffered cursor of PyMySQL; the bytes of others are not counted."""
