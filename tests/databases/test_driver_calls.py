@@ -293,6 +293,27 @@ def test_a_transaction_that_has_begun_before_has_no_second_begin(profiler: SqlPr
     assert asyncio.run(work()).transactions == []
 
 
+def test_calls_of_psycopg2_that_begin_or_end_a_transaction(profiler: SqlProfiler, url: str) -> None:
+    """A large object begins one; `reset` and `set_isolation_level` end one, if there is one."""
+    with profiler.record("calls") as recording, closing(psycopg2.connect(url)) as connection:
+        connection.lobject(0, "wb").close()
+        connection.lobject(0, "wb").close()
+        connection.commit()
+        connection.cursor().execute("select 1")
+        connection.reset()
+        connection.cursor().execute("select 2")
+        connection.set_isolation_level(2)
+        connection.set_isolation_level(1)
+        connection.cursor().execute("select 3")
+        connection.rollback()
+
+    assert [each.transaction for each in recording.statements] == [2, 3, 4]
+    assert steps(recording) == [
+        *[("BEGIN", 1), ("COMMIT", 1), ("BEGIN", 2), ("RESET", 2)],
+        *[("BEGIN", 3), ("ROLLBACK", 3), ("BEGIN", 4), ("ROLLBACK", 4)],
+    ]
+
+
 def test_procedures_of_mysql(profiler: SqlProfiler, mysql: Any) -> None:
     """One result of one row and another of two; one that changes nothing and returns nothing."""
     cursor = mysql.cursor()

@@ -1,6 +1,7 @@
 """psycopg 3, sync: what the profiler's classes see of it, as tests/databases/test_profiler.py has it for psycopg2."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -70,6 +71,32 @@ def test_a_statement_that_the_driver_prepares_takes_a_round_trip_more(profiler: 
         connection.exec_driver_sql("insert into many values (%s)", [(number,) for number in range(20)])
 
     assert [each.round_trips for each in recording.statements] == [2, 1, 1, 1, 1, 2, 1, 1, 1]
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+def test_a_cursor_of_the_driver_begins_the_transaction(profiler: SqlProfiler, url: Any, driver: str) -> None:
+    """Of a raw connection, or of a listener to the checkout: SQLAlchemy, which begins later, sends no second BEGIN."""
+    engine = create_engine(url.set(drivername=f"postgresql+{driver}"), future=True)
+    both = SqlProfiler(engine)
+    with both.record("raw") as raw, closing(engine.raw_connection()) as connection:
+        connection.cursor().execute("select 1")
+        connection.commit()
+        connection.cursor().execute("select 2")
+
+    @event.listens_for(engine, "checkout")
+    def prepare(connection: Any, _record: object, _proxy: object) -> None:
+        connection.cursor().execute("set statement_timeout = 0")
+
+    with both.record("listener") as listener, engine.begin() as connection:
+        connection.execute(text("select 3"))
+    both.remove()
+    engine.dispose()
+
+    assert [each.transaction for each in raw.statements] == [1, 2]
+    steps = [(each.kind, each.number) for each in (*raw.transactions, *listener.transactions)]
+    own = [("BEGIN", 1), ("COMMIT", 1), ("BEGIN", 2), ("ROLLBACK", 2)]
+    assert [each for each in steps if each[0] != "CONNECT"] == [*own, ("BEGIN", 1), ("COMMIT", 1)]
+    assert [each.transaction for each in listener.statements] == [1, 1]
 
 
 def test_the_pools_ping_is_a_step_of_its_own(url: Any) -> None:

@@ -282,7 +282,7 @@ class DriverRecorder:
         facts = statement_facts(text, dialect)
         step = "PING" if ping else facts.step
         connection = cursor.connection
-        if isinstance(connection, TimedConnection) and not connection.placebench_adopted:
+        if isinstance(connection, TimedConnection):
             pending = self._start_alone(recording, connection, text, step, facts.last_step)
         else:
             pending = recording.start_statement(connection, text, step)
@@ -301,11 +301,11 @@ class DriverRecorder:
         step: str | None,
         last_step: str | None,
     ) -> PendingStatement:
-        """Start a statement on a connection without SQLAlchemy: the driver or the text itself begins the transaction.
+        """Start a statement that SQLAlchemy does not run: the driver or the text itself begins the transaction.
 
         last_step: the last step of a text with several statements.
         """
-        if recording.options.mode == "plans":
+        if recording.options.mode == "plans" and not connection.placebench_adopted:
             recording.note("no plans: only with SQLAlchemy does the profiler see when a connection is idle")
         state = recording.connection_state(connection)
         if connection.has_ended_alone():

@@ -10,6 +10,7 @@ from placebench.profiler.capture.timed_cursor import (
     CallRecorder,
     NetworkCursor,
     Replace,
+    TimedCall,
     TimedCursor,
     TwoPhaseConnection,
     timed_below,
@@ -171,6 +172,22 @@ class _Psycopg2Connection(TwoPhaseConnection[Any]):
         else:
             kwargs = kwargs | {"cursor_factory": timed}
         return self.placebench_cursor(*args, **kwargs)
+
+    def lobject(self, *args: Any, **kwargs: Any) -> Any:
+        """Call psycopg2's lobject, which begins a transaction; what it sends else are no statements."""
+        if self.in_a_transaction() or self.autocommit:
+            return super().lobject(*args, **kwargs)  # type: ignore[misc]
+        with TimedCall(self.placebench_recorder.driver_step(self, "BEGIN"), None):
+            return super().lobject(*args, **kwargs)  # type: ignore[misc]
+
+    def set_isolation_level(self, level: Any) -> None:
+        """Call psycopg2's set_isolation_level, and time the ROLLBACK that it sends in a transaction."""
+        self.placebench_step("ROLLBACK", partial(super().set_isolation_level, level))  # type: ignore[misc]
+
+    def reset(self) -> None:
+        """Call psycopg2's reset, which ends a transaction and discards the settings of the session, and time it."""
+        with self.timing_step("RESET", 1 + self.in_a_transaction()):
+            super().reset()  # type: ignore[misc]
 
     @cached_property
     def placebench_meter(self) -> SocketMeter | None:

@@ -155,9 +155,12 @@ class StatementHooks(DriverRecorder):
         if getattr(dbapi_connection, "autocommit", False) is True:
             state.transaction = None
             return
+        connection = driver_connection(dbapi_connection)
+        if state.transaction is not None and isinstance(connection, TimedConnection) and connection.in_a_transaction():
+            return  # a listener of the application has begun it with a cursor of the driver
         recording.transaction_count += 1
         state.transaction = recording.transaction_count
-        if getattr(driver_connection(dbapi_connection), "in_transaction", False) is True:
+        if getattr(connection, "in_transaction", False) is True:
             # SQLAlchemy's recipe for SQLite: a listener to "begin", which is called before this, has sent the BEGIN.
             last = next((step for step in reversed(recording.steps) if step.connection is state), None)
             if last is not None and last.step == "BEGIN" and last.number is None:
