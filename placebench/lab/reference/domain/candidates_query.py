@@ -103,7 +103,10 @@ def parse_group(values: Mapping[str, Sequence[str]]) -> RequestGroup:
 
 
 def _pairs(query_string: bytes | str) -> Iterator[_Pair]:
-    """Yield decoded keys and values; a semicolon also separates pairs, as in WebOb, which Placement uses."""
+    """Yield decoded keys and values; a semicolon also separates pairs, as in WebOb, which Placement uses.
+
+    A NUL is refused: no name has one, and psycopg2 does not send it to PostgreSQL.
+    """
     try:
         encoded = query_string if isinstance(query_string, bytes) else query_string.encode("latin-1")
     except UnicodeEncodeError as error:
@@ -111,7 +114,10 @@ def _pairs(query_string: bytes | str) -> Iterator[_Pair]:
     for piece in encoded.replace(b";", b"&").split(b"&"):
         if piece:
             key, _, value = piece.partition(b"=")
-            yield _Pair(_decoded(key), _decoded(value))
+            pair = _Pair(_decoded(key), _decoded(value))
+            if "\0" in pair.key + pair.value:
+                raise BadRequest(f"query parameter {pair.key!r}: a NUL character is in it")
+            yield pair
 
 
 def _decoded(quoted: bytes) -> str:
