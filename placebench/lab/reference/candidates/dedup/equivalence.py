@@ -44,13 +44,27 @@ class AnchorCandidates:
         self._templates = templates = list[CandidateTemplate]()
         self._first: Memo[int, TemplateBatch] = Memo(lambda count: TemplateBatch.of(templates[:count]))
         self._batch: TemplateBatch | None = None
+        own = len(anchor.relevances)
+        self.sharing = [
+            *(place for place, each in enumerate(anchor.relevances) if each.shares),
+            *range(2 * own, 2 * own + len(anchor.sharing)),
+        ]
+        """The holes of all sharing providers, in the texts of a tree."""
+        self._unshared = list[int]()  # the numbers of the candidates that no other anchor can have
 
     def __iter__(self) -> Iterator[CandidateTemplate]:
         """Yield each candidate; candidates that were found before are not searched again."""
-        number = 0
+        return (template for _, template in self.since(0))
+
+    def since(self, number: int) -> Iterator[tuple[int, CandidateTemplate]]:
+        """Yield each candidate from this number on, with its number."""
         while number < len(self._templates) or self._find():
-            yield self._templates[number]
+            yield number, self._templates[number]
             number += 1
+
+    def unshared(self, count: int) -> Iterator[CandidateTemplate]:
+        """Yield those of the first candidates that no other anchor can have; they must have been found."""
+        return map(self._templates.__getitem__, self._unshared[: bisect_left(self._unshared, count)])
 
     def batch(self) -> TemplateBatch:
         """Return all candidates as one batch."""
@@ -72,6 +86,8 @@ class AnchorCandidates:
         template = next(self._to_come, None)
         if template is None:
             return False
+        if template.shared is None:
+            self._unshared.append(len(self._templates))
         self._templates.append(template)
         return True
 

@@ -9,6 +9,7 @@ from placebench.lab.reference.candidates.dedup.equivalence import AnchorCandidat
 from placebench.lab.reference.candidates.dedup.pieces import TreeTexts, fill_pieces, join_pieces
 from placebench.lab.reference.candidates.dedup.templates import CandidateTemplate, TemplateBatch
 from placebench.lab.reference.candidates.dedup.tree_index import MAX_KEPT_PROVIDERS, TreeIndex, TreeLayout
+from placebench.lab.reference.candidates.memo import Memo
 from placebench.lab.reference.candidates.results import Body, hold, in_order, limited, search_bound, share_per_tree
 from placebench.lab.reference.domain.candidates_query import CandidateRequest
 from placebench.lab.reference.domain.settings import DEPTH_FIRST, ServiceSettings
@@ -53,6 +54,8 @@ class Selection:
         self._settings = settings
         self._limit = request.limit
         self._seen: set[object] = set()
+        # How many first candidates were compared with those seen, for trees with these uuids of sharing providers.
+        self._compared: Memo[tuple[AnchorCandidates, TreeTexts], list[int]] = Memo(lambda _: [0])
         self.depth_first = settings.strategy == DEPTH_FIRST and not settings.randomize
         self.left = search_bound(request, settings)  # the number of candidates still to select; None: all
 
@@ -164,10 +167,19 @@ class Selection:
         return ((template, own.layout, tree) for template in self._fresh(own.candidates, tree))
 
     def _fresh(self, candidates: AnchorCandidates, tree: TreeTexts) -> Iterator[CandidateTemplate]:
-        """Yield the tree's candidates, except those that were already selected at another anchor."""
-        for template in candidates:
-            if template.shared:
-                identity = template.identity_in(tree)
+        """Yield the tree's candidates, except those that were already selected at another anchor.
+
+        Trees that can use the same sharing providers compare each shared candidate only once, all of them together.
+        """
+        compared = self._compared[candidates, tuple([tree[hole] for hole in candidates.sharing])]
+        first = compared[0]
+        yield from candidates.unshared(first)
+        for number, template in candidates.since(first):
+            if template.shared is not None:
+                if number < compared[0]:
+                    continue
+                compared[0] = number + 1
+                identity = tuple([tree[hole] for hole in template.shared])
                 if identity in self._seen:
                     continue
                 self._seen.add(identity)

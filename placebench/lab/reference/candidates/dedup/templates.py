@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from placebench.lab.reference.candidates.dedup.anchors import Anchor, Combination
-from placebench.lab.reference.candidates.dedup.pieces import Pieces, TreeTexts
+from placebench.lab.reference.candidates.dedup.pieces import Pieces
 from placebench.lab.reference.candidates.memo import Memo
 from placebench.lab.reference.candidates.results import by_orjson
 from placebench.lab.reference.domain.candidates_query import CandidateRequest
 
-# The amounts of each class by the hole of their provider, and the holes of each group's mapping.
-_Identity = tuple[Mapping[int, Mapping[str, int]], Sequence[Sequence[int]]]
 _NONE: Final = frozenset[int]()
 
 
@@ -22,17 +20,11 @@ class CandidateTemplate:
     pieces: Pieces  # a hole is the number of the uuid in the texts of a tree
     gives: bool  # whether a provider of the anchor's tree gives resources
     sharing: frozenset[int]  # the holes of the sharing providers that give resources
-    shared: bool  # whether all of its providers share, so that another anchor may have the same candidate
-    identity: _Identity | None  # None if it is not shared
+    shared: tuple[int, ...] | None
+    """The holes of the provider of each group, or of each class of the spreading group, if all providers share.
 
-    def identity_in(self, tree: TreeTexts) -> object:
-        """Return a value that is equal for equal candidates, also at different anchors; only for one that is shared."""
-        assert self.identity is not None
-        given, mappings = self.identity
-        return (
-            frozenset((tree[hole], *amount) for hole, amounts in given.items() for amount in amounts.items()),
-            tuple(frozenset(tree[hole] for hole in holes) for holes in mappings),
-        )
+    Another anchor may have the same candidate; it has the same uuids in these holes then, and no other candidate has.
+    """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +41,8 @@ class TemplateBatch:
         """Return a batch of these templates."""
         templates = tuple(templates)
         sharing = frozenset[int]().union(*(each.sharing for each in templates))
-        return cls(templates, any(each.gives for each in templates), any(each.shared for each in templates), sharing)
+        shared = any(each.shared is not None for each in templates)
+        return cls(templates, any(each.gives for each in templates), shared, sharing)
 
 
 class TemplateMaker:
@@ -70,10 +63,11 @@ class TemplateMaker:
         """Return the template of the candidate that the combination makes."""
         own = len(anchor.relevances)
         given: dict[int, dict[str, int]] = {}
-        mapped = []
+        mapped, every = [], list[int]()
         for group, option in zip(self._groups, combination, strict=True):
             # Holes of sharing providers are shifted: a tree's texts have resources between its uuids and theirs.
             holes = [each if each < own else own + each for each in option]
+            every += holes
             mapped.append(list(dict.fromkeys(holes)) if len(holes) > 1 else holes)
             for nth, (name, amount) in enumerate(group.resources):
                 resources = given.setdefault(holes[nth if len(holes) > 1 else 0], {})
@@ -83,8 +77,7 @@ class TemplateMaker:
             self._pieces(given, mapped),
             any(hole < own for hole in given),
             frozenset(hole for hole in given if hole >= own) if anchor.sharing else _NONE,
-            shared,
-            (given, mapped) if shared else None,
+            tuple(every) if shared else None,
         )
 
     def _pieces(self, given: Mapping[int, Mapping[str, int]], mapped: Sequence[Iterable[int]]) -> Pieces:
