@@ -111,6 +111,21 @@ def test_serve_without_a_change_log(database_url: str, capsys: pytest.CaptureFix
         assert ready["variant"] == "dedup"
 
 
+@pytest.mark.long
+def test_a_response_is_not_lost_with_a_body_that_nobody_reads(seeded: str) -> None:
+    """uWSGI resets a connection whose body was not read: 401 and 404 and a GET with a body of 5 MB have responses."""
+    body = b" " * 5_000_000
+    requests = [("PUT", "/traits/A", {}), ("POST", "/nothing", HEADERS), ("GET", NESTED.request, HEADERS)]
+    statuses = []
+    with placebench_serve(seeded, "--variant", "tuned") as (_, ready):
+        for method, path, headers in requests:
+            with closing(http.client.HTTPConnection(urlsplit(ready["url"]).netloc, timeout=30)) as connection:
+                connection.request(method, path, body, {**headers, "Content-Type": "application/json"})
+                statuses.append(connection.getresponse().status)
+
+    assert statuses == [401, 404, 200]
+
+
 def test_a_client_finds_what_every_placement_knows(database_url: str) -> None:
     """On tables that only our migrations made: standard traits and classes can be used, and a custom class begins at
     10000."""

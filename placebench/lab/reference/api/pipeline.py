@@ -8,6 +8,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
@@ -17,6 +18,7 @@ import orjson
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 from werkzeug import Request, Response
+from werkzeug.exceptions import HTTPException
 from werkzeug.http import http_date
 
 from placebench.errors import VariantError
@@ -48,6 +50,7 @@ POSITION_HEADER: Final = "X-Placebench-WAL-Position"
 """A header for replicas: in a response, the WAL position after its write; in a request, the one that it must see."""
 _POSITION: Final = re.compile(r"[0-9A-F]{1,8}/[0-9A-F]{1,8}", re.ASCII)
 _MEDIA_RANGE: Final = re.compile(r"[^\s/;,]+/[^\s/;,]+\s*(;.*)?", re.DOTALL)
+_PART_BYTES: Final = 2**16
 _PATHS_WITHOUT_TOKEN: Final = frozenset({"/", ""})
 
 
@@ -280,6 +283,12 @@ def make_app(
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         request = Request(environ, populate_request=False)  # else it refers to itself, through environ
         request.max_content_length = BODY_LIMIT
-        return _respond(Call(request, database, chosen, settings))(environ, start_response)
+        response = _respond(Call(request, database, chosen, settings))
+        if environ.get("CONTENT_LENGTH") and "stream" not in vars(request):  # no handler has read the body
+            # A server that closes a connection with unread bytes resets it, and the client may lose the response.
+            with suppress(HTTPException, OSError):
+                while request.stream.read(_PART_BYTES):
+                    pass
+        return response(environ, start_response)
 
     return app
