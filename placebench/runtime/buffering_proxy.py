@@ -36,12 +36,18 @@ _IDLE_S: Final = 60.0  # without a byte of the body, or without one that the cli
 _BODY_S: Final = 600.0  # in which the whole body must have arrived
 _GRACE_S: Final = 5.0  # for responses that clients still read when the proxy is stopped
 _PART_BYTES: Final = 2**18
-_HELD_BYTES: Final = 2**22
+_HELD_BYTES: Final = 2**18  # in memory for each connection: MAX_CONNECTIONS of them are 128 MB
 _BACKLOG: Final = 1024
-_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
+_HEAD: Final = re.compile(
+    rb"[\w!#$%&'*+.^`|~-]+ ([^\x00-\x20\x7f?]+)(?:\?[^\x00-\x20\x7f]*)? HTTP/1\.[01]\r\n"
+    rb"(?:[\w!#$%&'*+.^`|~-]+:[^\x00\r\n]*\r\n)*\r\n"
+)
+"""A request line, whose path is the group, and headers: what another parser may read in another way is refused."""
+# WSGI has one name for Content-Length and Content_Length.
+_LENGTH: Final = re.compile(rb"\r\ncontent[-_]length:[ \t]*([0-9]{1,18})[ \t]*(?=\r\n)", re.IGNORECASE)
 _EXPECT: Final = re.compile(rb"\r\nexpect:[ \t]*100-continue[ \t]*\r\n", re.IGNORECASE)
 _ENCODING: Final = re.compile(rb"\r\ntransfer-encoding:[ \t]*([^\r\n]*?)[ \t]*(?=\r\n)", re.IGNORECASE)
-_BODY_HEADERS: Final = re.compile(rb"\r\n(?:transfer-encoding|content-length):[^\r\n]*(?=\r\n)", re.IGNORECASE)
+_BODY_HEADERS: Final = re.compile(rb"\r\n(?:transfer-encoding|content[-_]length):[^\r\n]*(?=\r\n)", re.IGNORECASE)
 _CHUNK_SIZE: Final = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n")
 
 
@@ -112,23 +118,31 @@ def _file() -> SpooledTemporaryFile[bytes]:
 
 
 async def _receive(request: IO[bytes], reader: StreamReader, writer: StreamWriter) -> bool:
-    """Write the request to the file; return whether there is one. One that the client has ended early is passed on.
+    """Write the request to the file; return whether there is one. A body that the client has ended early is passed on.
 
-    Raises _RefusedError if its headers are too large, or a body in chunks is not valid or too long.
+    Raises _RefusedError if its headers are not valid or too large, or a body in chunks is not valid or too long.
     """
     too_large = f"a request has at most {MAX_HEADERS} headers, of {MAX_HEAD_BYTES} bytes with its first line"
+    head = b""
     try:
         async with asyncio.timeout(_HEAD_S):
-            head = await reader.readuntil(b"\r\n\r\n")
+            while not head:  # empty lines may come before a request
+                head = (await reader.readuntil(b"\r\n\r\n")).lstrip(b"\r\n")
     except IncompleteReadError as error:
-        request.write(error.partial)
-        return bool(error.partial)
+        head = error.partial.lstrip(b"\r\n")
+        if not head:
+            return False
     except LimitOverrunError as error:
         raise _RefusedError("431 Request Header Fields Too Large", too_large) from error
     if head.count(b"\n") > MAX_HEADERS + 2:  # the request line and the empty line
         raise _RefusedError("431 Request Header Fields Too Large", too_large)
+    found, lengths = _HEAD.fullmatch(head), set(_LENGTH.findall(head))
+    if found is None or len(lengths) > 1:
+        raise _RefusedError("400 Bad Request", "the request line or a header is not valid in HTTP/1.1")
+    if len(head) + len(found[1]) > MAX_HEAD_BYTES:  # uWSGI has room for the path to be there twice
+        raise _RefusedError("414 URI Too Long", f"headers and twice the path have at most {MAX_HEAD_BYTES} bytes")
     encodings = [encoding.lower() for encoding in _ENCODING.findall(head)]
-    length = int(found[1]) if (found := _LENGTH.search(head)) and not encodings else 0
+    length = int(lengths.pop()) if lengths and not encodings else 0
     if (encodings or 0 < length <= MAX_BODY_BYTES) and _EXPECT.search(head):
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     async with asyncio.timeout(_BODY_S):

@@ -235,6 +235,54 @@ def test_no_server_and_no_port() -> None:
 
 
 @pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /\r\n\r\n",
+        b"GET / HTTP/2.0\r\n\r\n",
+        b"GET / x HTTP/1.1\r\n\r\n",
+        b"GET /\0 HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\nHost: x\n\n",
+        b"GET / HTTP/1.1\r\nHos",
+        b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
+        b"GET / HTTP/1.1\r\n: x\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length : 2\r\n\r\n{}",
+        b"POST / HTTP/1.1\r\nContent-Length:\r\n 2\r\n\r\n{}",
+        b"POST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        b"POST / HTTP/1.1\r\nX: x\rContent-Length: 2\r\n\r\n{}",
+        b"\x16\x03\x01\x00\xc8\x01",
+    ],
+)
+def test_what_is_not_a_request_gets_400(connect: Connect, sent: bytes) -> None:
+    """The server does not get it: it could read it in another way than the proxy, or close without a response."""
+    connection = connect()
+    connection.sendall(sent)
+    connection.shutdown(socket.SHUT_WR)
+
+    assert response(connection).startswith(b"HTTP/1.1 400 ")
+
+
+def test_empty_lines_before_a_request_are_skipped(connect: Connect) -> None:
+    """RFC 9112, section 2.2: some old clients send one after a body."""
+    assert response(connect(), b"\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n").endswith(b"\r\n\r\nxx")
+
+
+def test_a_length_with_an_underscore_is_waited_for(connect: Connect) -> None:
+    """For a WSGI application it is the length, so a server would wait for the body that the proxy kept."""
+    connection = connect()
+    connection.sendall(b"POST / HTTP/1.1\r\nContent_Length: 2\r\nContent-Length: 2\r\n\r\n")
+
+    assert response(connection, b"{}").endswith(b"\r\n\r\n{}")
+
+
+def test_a_path_of_which_two_do_not_fit_gets_414(connect: Connect) -> None:
+    """uWSGI would close the connection without a response; a query of that length is the application's."""
+    long = b"x" * (module.MAX_HEAD_BYTES // 2)
+
+    assert response(connect(), b"GET /%b HTTP/1.1\r\n\r\n" % long).startswith(b"HTTP/1.1 414 ")
+    assert response(connect(), b"GET /?%b HTTP/1.1\r\n\r\n" % long).startswith(b"HTTP/1.0 200 ")
+
+
+@pytest.mark.parametrize(
     "headers",
     [b"X-Long: " + b"x" * 300_000, b"\r\n".join([b"X-Many: x"] * (module.MAX_HEADERS + 1))],
     ids=["long", "many"],
