@@ -28,8 +28,8 @@ MAX_STEPS: Final = 75_000
 """The number of steps in vain after which a request is refused: about 50 ms."""
 FEW: Final = 1_000
 NEVER_TOO_MANY: Final = 10_000
-MAX_FOUND: Final = 100_000
-"""The number of groups' solutions, in all combinations together, after which a request is refused: about 1 s.
+MAX_FOUND: Final = 500_000
+"""The number of groups' solutions, in all combinations together, after which a request is refused: a second or two.
 
 The first few combinations of each anchor are not counted, and fewer combinations than `NEVER_TOO_MANY` are allowed.
 """
