@@ -25,7 +25,7 @@ MatchingRule = Callable[[CompletionRules], Completion | None]
 PATIENCE: Final = 8
 """The number of dead ends after which a search only extends combinations that can be completed."""
 MAX_STEPS: Final = 75_000
-"""The number of steps in vain after which a request is refused: about 50 ms."""
+"""The number of steps in vain after which a request is refused: 50 ms, or 0.5 s with several same_subtree."""
 FEW: Final = 1_000
 NEVER_TOO_MANY: Final = 10_000
 MAX_FOUND: Final = 500_000
@@ -118,7 +118,8 @@ class Combinations(ABC, Generic[_Solution]):
         self._suffixed = [number for number, suffix in enumerate(suffixes) if suffix]
         self._subtrees = [sorted(suffixes.index(suffix) for suffix in names) for names in request.same_subtrees]
         self._free = Memo(self._read_free)
-        self._lineages = Memo(self._lineage)
+        self._bits: dict[Hashable, int] = {}
+        self._above = Memo(self._own_and_above)
         self._demands = [
             {contended[name]: amount for name, amount in group.resources if name in contended}
             for group in request.groups
@@ -285,18 +286,20 @@ class Combinations(ABC, Generic[_Solution]):
         """
         for groups in self._subtrees:
             if checked <= groups[-1] < len(placed):
-                providers = {provider for group in groups for provider in self._providers(placed[group])}
-                if not self._one_above_all(providers):
+                own, above_all = 0, -1
+                for group in groups:
+                    for provider in self._providers(placed[group]):
+                        bit, above = self._above[provider]
+                        own |= bit
+                        above_all &= above
+                if not own & above_all:
                     return False
         return True
 
-    def _one_above_all(self, providers: set[int]) -> bool:
-        if len(providers) == 1:
-            return True
-        lineages = [self._lineages[provider] for provider in providers]
-        own = {lineage[0] for lineage in lineages}
-        top = [above for above in lineages[0] if above in own][-1]
-        return all(top in lineage for lineage in lineages)
+    def _own_and_above(self, provider: int) -> tuple[int, int]:
+        """Return the bit of the provider, and those of it and its ancestors."""
+        bits = [self._bits.setdefault(each, 1 << len(self._bits)) for each in self._lineage(provider)]
+        return bits[0], sum(bits)
 
     def _could_suffice(self, options: Sequence[Sequence[_Solution]]) -> bool:
         """Return whether there are enough providers, and enough capacity of contended classes, for all groups together.
