@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy_version import since_2_0
 
 from placebench.profiler import Recording, SqlProfiler
+from placebench.profiler.drivers.driver_hooks import DriverHooks
 
 
 @pytest.fixture
@@ -328,6 +330,24 @@ def test_without_a_recording_and_after_the_removal_the_drivers_are_their_own(url
     with psycopg.connect(url) as own:
         assert type(own) is psycopg.Connection
     assert type(psycopg2.connect(url)) is psycopg2.extensions.connection
+
+
+def test_a_driver_whose_import_is_blocked_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By None in its place, as programs block a package: no hook fails, and it is not among the imported drivers."""
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.setitem(sys.modules, "pg8000", None)
+    hooks = DriverHooks()
+    failures = list[Exception]()
+    monkeypatch.setattr(hooks, "report_failure", failures.append)
+
+    hooks.install()
+    sources, unseen = hooks.sources, hooks.unseen_drivers()
+    hooks.remove()
+
+    assert [] == failures
+    assert "psycopg2" in sources.partition(" (imported)")[0]
+    assert " psycopg," not in sources.partition(" (imported)")[0]
+    assert "pg8000" not in unseen
 
 
 @since_2_0

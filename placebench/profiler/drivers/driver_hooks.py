@@ -83,7 +83,7 @@ class DriverPatches:
                 raise ProfilerError(f"the driver {name} cannot be imported: {error}") from error
         watched = {*(self._named or _DRIVERS), *_HELPERS}
         self._watch.begin(watched)
-        for name in watched & sys.modules.keys():
+        for name in filter(_is_imported, watched):
             if not self._watch.is_deferred(sys.modules[name]):
                 self._patch(name)
         add_libraries(*_DRIVERS, *_LIBRARIES)
@@ -108,10 +108,10 @@ class DriverPatches:
     def __str__(self) -> str:
         """Return the drivers that are watched, and others that have been imported, as text."""
         watched = self._named or _DRIVERS
-        imported = ", ".join(name for name in watched if name in sys.modules)
-        absent = ", ".join(name for name in watched if name not in sys.modules)
-        other = ", ".join(name for name in _UNSUPPORTED if name in sys.modules)
-        unnamed = ", ".join(name for name in _DRIVERS if name in sys.modules and name not in watched)
+        imported = ", ".join(name for name in watched if _is_imported(name))
+        absent = ", ".join(name for name in watched if not _is_imported(name))
+        other = ", ".join(name for name in _UNSUPPORTED if _is_imported(name))
+        unnamed = ", ".join(name for name in _DRIVERS if _is_imported(name) and name not in watched)
         parts = [f"{imported} (imported)" if imported else "", f"{absent} (not imported)" if absent else ""]
         drivers = f"the drivers {' and '.join(filter(None, parts))}"
         if unnamed:
@@ -120,7 +120,7 @@ class DriverPatches:
 
     def unseen(self) -> list[str]:
         """Return the drivers that have been imported and have no hooks; none if drivers were named."""
-        return [] if self._named else [name for name in _UNSUPPORTED if name in sys.modules]
+        return [] if self._named else [name for name in _UNSUPPORTED if _is_imported(name)]
 
     def _patch(self, name: str) -> None:
         """Wrap a driver's functions; if that fails, only the statements of this driver are missing."""
@@ -216,6 +216,11 @@ def _layers(owner: Any, name: str) -> Iterator[tuple[Any, str, Any]]:
         if not _is_proxy(function) and not _is_wrapper(function):
             return
         holder, attribute, value = function, "__wrapped__", function.__wrapped__
+
+
+def _is_imported(name: str) -> bool:
+    """Return whether a module is loaded; a name whose entry is None is blocked, so that its import fails."""
+    return sys.modules.get(name) is not None
 
 
 def _is_wrapper(value: object) -> bool:
