@@ -33,6 +33,8 @@ MAX_FOUND: Final = 500_000
 
 The first few combinations of each anchor are not counted, and fewer combinations than `NEVER_TOO_MANY` are allowed.
 """
+MAX_CHECKED: Final = 2_000_000
+"""The number of solutions that are checked for same_subtree after which a request is refused, counted likewise."""
 
 
 def capacity(total: int, reserved: int, allocation_ratio: float) -> int:
@@ -61,7 +63,7 @@ class StepLimit:
     def __init__(self, steps: int | None = None) -> None:
         """steps: the maximum; `MAX_STEPS` if None."""
         self._maximum = self._left = MAX_STEPS if steps is None else steps
-        self._combinations = self._found = 0
+        self._combinations = self._found = self._checked = 0
 
     def spend(self, steps: int) -> None:
         """Count the steps; raise BadRequest if there are more than the maximum."""
@@ -72,14 +74,22 @@ class StepLimit:
                 "known whether there are others: request fewer groups, or equal amounts of a class in all of them"
             )
 
-    def count_found(self, solutions: int) -> None:
-        """Count a combination of that many solutions; raise BadRequest if there are more than the maximum."""
+    def count_found(self, solutions: int, checked: int = 0) -> None:
+        """Count a combination of that many solutions; raise BadRequest if there are more than the maximum.
+
+        checked: the number of solutions that were checked for same_subtree since the last one.
+        """
         self._combinations += 1
         self._found += solutions
+        self._checked += checked
+        remedy = "request fewer candidates with limit, or fewer groups"
         if self._combinations > NEVER_TOO_MANY and self._found > MAX_FOUND:
             raise BadRequest(
-                f"candidates in a few trees have more than {MAX_FOUND} mappings of groups together: "
-                "request fewer candidates with limit, or fewer groups"
+                f"candidates in a few trees have more than {MAX_FOUND} mappings of groups together: {remedy}"
+            )
+        if self._checked > MAX_CHECKED:
+            raise BadRequest(
+                f"the search in a few trees was given up after {MAX_CHECKED} checks of same_subtree: {remedy}"
             )
 
 
@@ -113,6 +123,7 @@ class Combinations(ABC, Generic[_Solution]):
         """
         self._step_limit = step_limit or StepLimit()
         self._matching = matching
+        self._checked = 0  # solutions checked for same_subtree since the last combination
         suffixes = [group.suffix for group in request.groups]
         self._isolate = request.isolate
         self._suffixed = [number for number, suffix in enumerate(suffixes) if suffix]
@@ -165,8 +176,10 @@ class Combinations(ABC, Generic[_Solution]):
 
     def _counted(self, found: Iterator[tuple[_Solution, ...]]) -> Iterator[tuple[_Solution, ...]]:
         yield from islice(found, FEW)
+        self._checked = 0
         for combination in found:
-            self._step_limit.count_found(len(combination))
+            self._step_limit.count_found(len(combination), self._checked)
+            self._checked = 0
             yield combination
 
     def may_exist(self, options: Sequence[Sequence[_Solution]]) -> bool:
@@ -286,6 +299,7 @@ class Combinations(ABC, Generic[_Solution]):
         """
         for groups in self._subtrees:
             if checked <= groups[-1] < len(placed):
+                self._checked += len(groups)
                 own, above_all = 0, -1
                 for group in groups:
                     for provider in self._providers(placed[group]):

@@ -379,6 +379,24 @@ def test_ten_thousand_combinations_are_never_too_many() -> None:
     assert [64] * 11_000 == found
 
 
+def test_what_is_checked_for_combinations_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group takes one of forty nodes, and another one the device below it, so that a combination takes 41 checks
+    of two solutions. Ten are free, and 24 others have fewer than two thousand."""
+    monkeypatch.setattr(combinations, "FEW", 10)
+    monkeypatch.setattr(combinations, "MAX_CHECKED", 2_000)
+    groups = (RequestGroup("_0", (("A", 1),)), RequestGroup("_1", (("B", 1),)))
+    request = CandidateRequest(groups, same_subtrees=(frozenset({"_0", "_1"}),))
+    nodes, devices_below = [*range(1, 41)], [*range(41, 81)]
+    host = Host(request, [ROOT, *[0] * 40, *nodes], [(0, 0), *[(1, 0)] * 40, *[(0, 1)] * 40])
+    found = []
+
+    with pytest.raises(
+        BadRequest, match="given up after 2000 checks of same_subtree: request fewer candidates with limit"
+    ):
+        found.extend(host.combine([nodes, devices_below]))
+    assert [*zip(nodes, devices_below, strict=True)][:34] == found
+
+
 def test_a_thousand_combinations_of_each_tree_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four groups on six devices have 360 combinations, however many such trees a request has."""
     monkeypatch.setattr(combinations, "MAX_FOUND", 0)
