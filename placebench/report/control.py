@@ -66,7 +66,7 @@ class ControlResult:
         if self.injected_s and (whole_s := self.comparison.baseline_value):
             share = units.percent(self.injected_s / whole_s, digits=2)
             injected += f" ({units.duration(self.injected_s)} per request, {share} of {self.comparison.baseline})"
-        missed = "" if self.is_found else f" This run would have missed such a change: no {self.gated} passes."
+        missed = "" if self.is_found else f" This run can miss an effect of that size: no {self.gated} passes."
         others_s = self.run_s - self.cost_s
         more = f", {units.percent(self.cost_s / others_s, digits=2)} more than without it" if others_s > 0 else ""
         return f"Control: {injected}: {self.outcome}.{missed} It took {units.duration(self.cost_s)}{more}."

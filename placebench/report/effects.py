@@ -545,7 +545,7 @@ def _where(figures: Figures) -> Iterator[str]:
         if named:
             more = len(decided) - len(named)
             others = f", and {units.numbered(more, 'more frame')}" if more else ""
-            yield f"Where it changed: {', '.join(named)}{others}."
+            yield f"Where it changed, under the profiler: {', '.join(named)}{others}."
 
 
 def _changed_plans(figures: Figures) -> Iterator[str]:

@@ -95,8 +95,7 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
     compared = _compared_variants(figures)
     checks = _checks(figures, gates)
     concluded = conclusion(figures, checks) if head.command == "compare" else ""
-    checked = [control.sentence] if (control := control_result(run)) else []
-    checked += source_sentences(run, unexecuted_changes(run, figures.comparisons))
+    control = control_result(run)
     replicates = units.numbered(figures.primary.replicates, "replicate") if figures.primary else "no replicates"
     return Report(
         folder=run.folder,
@@ -118,9 +117,10 @@ def run_report(run: Run, gates: Sequence[Gate] = ()) -> Report:
             *effects.failed_parts(head),
         ],
         summary=[
-            *checked,
+            *source_sentences(run, unexecuted_changes(run, figures.comparisons)),
             *effects.summary_sentences(figures),
             *statement_sentences(figures),
+            *([control.sentence] if control else []),
             *(cautions(figures) if head.command == "compare" and head.is_comparable else ()),
             *route_sentences(figures, routes),
             *keep_sentence(results),

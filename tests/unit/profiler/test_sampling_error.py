@@ -101,6 +101,15 @@ def test_the_page_of_a_flame_graph_says_how_exact_it_is(tmp_path: Path) -> None:
     assert "half of it is known to ± 7.4 % of the whole (95 % interval), a tenth to ± 6.1 %" in page
 
 
+def test_the_page_of_a_flame_graph_without_a_sample_says_so(tmp_path: Path) -> None:
+    """A request that ended before the first sample: the time of its Python is known, and no function."""
+    made = session_of(MADE.frame_records, sample_count=0, min_interval=0.005, start_call_stack=[ROOT])
+    write_flame_page(made, tmp_path / "flame.html", title="shop")
+
+    page = " ".join((tmp_path / "flame.html").read_text().split())
+    assert "no sample was taken in the 6.00 s of Python, whose functions are unknown: record more requests." in page
+
+
 @pytest.mark.parametrize(("interval_s", "points"), [(0.010, [3, 15]), (0.00025, [10, 13]), (0.005, [])])
 def test_the_page_says_by_how_much_a_mode_can_be_wrong_beside_its_samples(
     tmp_path: Path, interval_s: float, points: list[int]

@@ -44,7 +44,9 @@ def test_frames_that_got_cheaper_and_dearer(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("freed_s", "named"), [(0.0, []), (0.002, ["Where it changed: select −", "copy_row +"])])
+@pytest.mark.parametrize(
+    ("freed_s", "named"), [(0.0, []), (0.002, ["Where it changed, under the profiler: select −", "copy_row +"])]
+)
 def test_the_frames_of_profiled_replicates_have_intervals(tmp_path: Path, freed_s: float, named: list[str]) -> None:
     """Of eight replicates: copy_row became slower by 1 ms each time, app by chance; page and JSON say so.
 
