@@ -135,6 +135,13 @@ class _SqliteConnection(DriverConnection[Any]):
         """Return whether sqlite3 has begun a transaction, which it does before the first write."""
         return self._attribute("in_transaction", False)  # type: ignore[no-any-return]
 
+    def has_begun(self) -> bool:
+        """Return whether the program has begun the open transaction.
+
+        With autocommit=False sqlite3 begins one at each end of another; its BEGIN is recorded with its first statement.
+        """
+        return self.in_a_transaction() and self.placebench_autocommit is not False
+
     def has_ended_alone(self) -> bool:
         """Return whether no transaction is open, as after the RELEASE of a savepoint that began one."""
         return not self.in_a_transaction() and not self.placebench_adopted
