@@ -115,9 +115,9 @@ _SHARED_BY_GREENLETS: dict[int, "_StackSampler"] = {}
 class _StackSampler(stack_sampler.StackSampler):
     """Takes the samples for the samplers of one thread.
 
-    pyinstrument lets one sampler run per context. Greenlets may have more: a sampler that
-    starts inside another one of its greenlet follows the state of that one, and a sampler in a copied context owns the
-    context until it ends.
+    pyinstrument lets one sampler run per context. Greenlets may have more: a sampler that starts
+    inside another one of its greenlet follows the state of that one, and a sampler in a copied context owns the context
+    until it ends.
     """
 
     def __init__(self) -> None:

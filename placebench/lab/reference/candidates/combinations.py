@@ -34,7 +34,10 @@ MAX_FOUND: Final = 500_000
 The first few combinations of each anchor are not counted, and fewer combinations than `NEVER_TOO_MANY` are allowed.
 """
 MAX_CHECKED: Final = 2_000_000
-"""The number of solutions that are checked for same_subtree after which a request is refused, counted likewise."""
+"""The number of solutions checked for same_subtree after which a request is refused: a second or two.
+
+Those of the first few combinations of each anchor are not counted.
+"""
 
 
 def capacity(total: int, reserved: int, allocation_ratio: float) -> int:
